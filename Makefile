@@ -1,0 +1,67 @@
+# Speculative Decoding, Live. The two commands are `make serve` and `make test`; `make` lists all.
+# Needs Python 3.11 or newer and make; everything else is installed into .venv.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+
+# The stamps carry the checksum of what decides the environment (and where it is: an editable
+# install holds a path), so that nothing is reinstalled until one of these changes.
+KEY := $(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | cut -d' ' -f1)
+RUN := $(VENV)/.installed-run-$(KEY)
+DEV := $(VENV)/.installed-dev-$(KEY)
+
+# make serve ARGS="--port 6001", make test ARGS="-k cache": passed on as they are.
+ARGS :=
+export PYTHON TORCH_INDEX SHOW
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-quick lint format bench audit pin clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  ARGS=\"...\" is passed on: make serve ARGS=\"--port 6001\", make test ARGS=\"-k cache\"."
+	@echo "  PYTHON=... chooses the interpreter, TORCH_INDEX=... an index to take torch from,"
+	@echo "  SHOW=0 or SHOW=1 whether make serve opens a browser (default: when there is one)."
+
+$(RUN):
+	@sh scripts/install.sh $@
+
+$(DEV):
+	@sh scripts/install.sh $@ dev
+
+serve: $(RUN) ## open the article at http://localhost:5006
+	@$(PY) -m app serve $(ARGS)
+
+test: $(DEV) lint ## install what the tests need, browser and weights included; lint; run all tests
+	$(PY) -m tests.prepare
+	SD_REQUIRE_WEIGHTS=1 $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+
+test-quick: $(DEV) ## the tests that need neither a browser nor real weights
+	$(PY) -m pytest -n 2 --dist loadgroup -m "not browser and not real_model and not slow" $(ARGS)
+
+lint: $(DEV) ## ruff (rules and format) and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(DEV) ## rewrite the code as ruff wants it
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(RUN) ## measure the engine on this machine, one JSON line
+	@$(PY) -m kernels bench --json $(ARGS)
+
+audit: $(DEV) ## look the pinned versions up in the public list of known vulnerabilities
+	$(PY) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet pip-audit
+	build/audit/bin/python -m pip_audit --strict --disable-pip --no-deps -r constraints.txt $(ARGS)
+
+pin: $(DEV) ## write constraints.txt from what .venv holds now
+	{ grep '^#' constraints.txt; $(PY) -m pip freeze --exclude-editable \
+	  | grep -v '^nvidia-\|^cuda-\|^triton==' | sed 's/+[a-z0-9.]*$$//'; } > constraints.new
+	mv constraints.new constraints.txt
+
+clean: ## remove caches and build products; .venv and fetched weights stay
+	rm -rf build dist site screenshots .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find app content figures kernels tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
