@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -39,16 +40,25 @@ def browser_to_open(environment: dict[str, str], terminal: bool, platform: str) 
 
 
 def port_in_use(port: int, address: str | None) -> bool:
-    """Whether something else listens there: binds as the server will, and lets go."""
-    from tornado.netutil import bind_sockets
+    """Whether something else listens there: binds as the server will, and lets go.
 
+    An address that does not exist is not "in use": panel serve reports that itself.
+    """
     try:
-        sockets = bind_sockets(port, address)
-    except OSError as error:
-        # Anything else (no such address, a reserved port) is for panel serve to report.
-        return error.errno == errno.EADDRINUSE
-    for socket in sockets:
-        socket.close()
+        places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror:
+        return False
+    for family, kind, protocol, _, place in places:
+        with socket.socket(family, kind, protocol) as trial:
+            if os.name == "posix":  # elsewhere it would allow two servers on one port
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                trial.bind(place)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return True
     return False
 
 

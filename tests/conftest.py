@@ -1,0 +1,101 @@
+"""What every test gets: fixed seeds, no network, few threads, and the real weights if it asks."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Before anything imports torch. Two xdist workers share the cores that one process would use.
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+
+# The same examples on every run; no deadline, since the machine may be busy.
+hypothesis.settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("project")
+
+
+def _is_local(host: object) -> bool:
+    if host in ("localhost", "", None, b""):
+        return True
+    try:
+        return ipaddress.ip_address(str(host)).is_loopback or str(host) in ("0.0.0.0", "::")
+    except ValueError:
+        return False
+
+
+class _Network:
+    """Makes this process see what a machine without a network sees.
+
+    An audit hook cannot be taken off again, hence a switch for the tests marked ``registry``.
+    """
+
+    open = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.open or event not in ("socket.connect", "socket.getaddrinfo"):
+            return
+        host = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
+        if event == "socket.connect":
+            if not isinstance(host, tuple):  # a Unix socket's path
+                return
+            host = host[0]
+        if not _is_local(host):
+            raise OSError(errno.ENETUNREACH, f"tests have no network (asked for {host})")
+
+
+NETWORK = _Network()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sys.addaudithook(NETWORK)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cuda: bool | None = None
+    for item in items:
+        if "browser" in item.path.relative_to(ROOT / "tests").parts[:-1]:
+            item.add_marker("browser")
+        # What shares something expensive runs in one worker: the loaded pair; a browser.
+        if item.get_closest_marker("real_model"):
+            item.add_marker(pytest.mark.xdist_group("real_model"))
+        elif item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.xdist_group(f"browser {item.path.stem}"))
+        if item.get_closest_marker("registry") and not os.environ.get("SD_REGISTRY"):
+            item.add_marker(pytest.mark.skip(reason="asks the pip index; SD_REGISTRY=1 runs it"))
+        if item.get_closest_marker("gpu"):
+            if cuda is None:
+                import torch
+
+                cuda = torch.cuda.is_available()
+            if not cuda:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _same_start(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Seed every generator that a test may use without naming a seed; open the network if asked."""
+    random.seed(0)
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+    NETWORK.open = request.node.get_closest_marker("registry") is not None
+    yield
+    NETWORK.open = False
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root."""
+    return ROOT

@@ -1,0 +1,111 @@
+"""What the tests need beyond Python packages: ``python -m tests.prepare``, called by ``make test``.
+
+Chromium, a Chinese font and a C compiler come from Debian's packages where this may install them;
+elsewhere it says what is missing and how to get it. Then the embedded pair's weights are fetched
+into the user's cache, once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+COMMANDS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+)
+APPLICATIONS = (
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+    r"C:\Program Files\Google\Chrome\Application\chrome.exe",
+    r"C:\Program Files (x86)\Google\Chrome\Application\chrome.exe",
+    r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe",
+)
+NO_BROWSER = """No Chromium, Chrome or Edge found for the browser tests.
+Install one (Debian: apt-get install chromium fonts-noto-cjk; macOS: brew install --cask chromium;
+Windows has Edge), or name one: CHROMIUM=/path/to/it make test
+Without one, `make test-quick` runs the tests that need no browser."""
+
+
+def find_chromium() -> Path | None:
+    """The browser that the tests drive: ``CHROMIUM`` if set, else the first known one.
+
+    Raises FileNotFoundError if ``CHROMIUM`` names something that is not there.
+    """
+    named = os.environ.get("CHROMIUM")
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise FileNotFoundError(f"CHROMIUM={named} is not a program that can be started")
+        return Path(found)
+    for command in COMMANDS:
+        if found := shutil.which(command):
+            return Path(found)
+    return next((Path(path) for path in APPLICATIONS if Path(path).exists()), None)
+
+
+def has_chinese_font() -> bool:
+    """Whether fontconfig knows a font with Chinese (other systems than Linux come with one)."""
+    if not sys.platform.startswith("linux"):
+        return True
+    if not shutil.which("fc-list"):
+        return False
+    fonts = subprocess.run(["fc-list", ":lang=zh"], capture_output=True, text=True, check=False)
+    return bool(fonts.stdout.strip())
+
+
+def missing_packages() -> list[str]:
+    """Debian packages for what is not there yet."""
+    packages = []
+    if find_chromium() is None:
+        packages.append("chromium")
+    if not has_chinese_font():
+        packages += ["fonts-noto-cjk", "fontconfig"]
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        packages += ["gcc", "libc6-dev"]
+    return packages
+
+
+def install(packages: list[str]) -> None:
+    """``apt-get install`` them where that is possible without asking anybody for a password."""
+    if not packages or not shutil.which("apt-get"):
+        return
+    sudo: list[str] = []
+    if os.geteuid() != 0:
+        sudo = ["sudo", "-n"]
+        can_sudo = shutil.which("sudo") and subprocess.run([*sudo, "true"], check=False)
+        if not can_sudo or can_sudo.returncode != 0:
+            print(f"To install what is missing: sudo apt-get install {' '.join(packages)}")
+            return
+    apt = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
+    print(f"Installing Debian packages: {' '.join(packages)}", flush=True)
+    subprocess.run([*apt, "update", "-qq"], check=False)
+    subprocess.run(
+        [*apt, "install", "--yes", "-qq", "--no-install-recommends", *packages],
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def main() -> int:
+    """Prepare everything; returns 1, having said what is missing, if something still is."""
+    install(missing_packages())
+    if find_chromium() is None:
+        print(NO_BROWSER, file=sys.stderr)
+        return 1
+    if not has_chinese_font():
+        print("No Chinese font found: screenshots will show boxes.", file=sys.stderr)
+    weights = subprocess.run([sys.executable, "-m", "kernels", "weights"], check=False)
+    return weights.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
