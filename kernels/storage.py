@@ -1,0 +1,262 @@
+"""The cache folder on disk: nothing in it ever looks whole unless it is.
+
+Files are written under another name, flushed to the disk, then renamed. A folder of weights carries
+a manifest (sizes and SHA-256), written last. One process at a time prepares a folder; a second one
+waits for the first and says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from kernels.errors import SdError
+
+# progress(stage, done, total): stages are "wait", "download", "check", "convert", "load", "probe";
+# done and total count bytes, except in "convert" (tensors), "wait" and "load" (0 of 1, 1 of 1).
+Progress = Callable[[str, int, int], None]
+
+MANIFEST = "manifest.json"
+MANIFEST_SCHEMA = "speculative-decoding-live/weights/1"
+_CHUNK = 4 << 20
+_FULL_DISK = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A progress callback that says nothing."""
+
+
+def cache_root() -> Path:
+    """Where prepared weights are kept: $SD_CACHE, else the user's cache folder of this system."""
+    chosen = os.environ.get("SD_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("speculative-decoding-live", appauthor=False)
+
+
+def megabytes(count: int) -> str:
+    """Bytes in words, in the decimal units that disks and downloads are sold in."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def disk_full(folder: Path, needed: int | None = None) -> SdError:
+    """The error for a full disk, with what is free and what is needed (bytes)."""
+    free = shutil.disk_usage(_existing(folder)).free
+    want = f"{megabytes(needed)} are needed" if needed else "more is needed"
+    return SdError(
+        "disk_full",
+        f"The disk that holds {folder} has {megabytes(free)} free; {want}. "
+        "Free some space, or set SD_CACHE to a folder on another disk.",
+        folder=str(folder),
+        free=free,
+        needed=needed,
+    )
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raise `disk_full` unless `needed` bytes (and a little more) are free where `folder` lies."""
+    if shutil.disk_usage(_existing(folder)).free < needed + (16 << 20):
+        raise disk_full(folder, needed)
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+@contextmanager
+def disk_errors(folder: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn a full, read-only or forbidden disk into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL_DISK:
+            raise disk_full(folder, needed) from error
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise SdError(
+                "cache_not_writable",
+                f"Cannot write to {folder} ({error.strerror}). "
+                "Set SD_CACHE to a folder that this user may write to.",
+                folder=str(folder),
+                reason=str(error.strerror),
+            ) from error
+        raise
+
+
+@contextmanager
+def exclusive(path: Path, progress: Progress = silent) -> Iterator[None]:
+    """Hold the lock file `path`; while another process holds it, report stage "wait"."""
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress("wait", 0, 1)
+            lock.acquire()
+            progress("wait", 1, 1)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_file(path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:
+    """Write `chunks` to `path` so that it is there whole or not at all; return (bytes, SHA-256)."""
+    part = path.with_name(path.name + ".part")
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with disk_errors(path.parent), part.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return size, digest.hexdigest()
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a few megabytes at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def sha256(path: Path, progress: Progress = silent) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    done, total = 0, path.stat().st_size
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+        done += len(chunk)
+        progress("check", done, total)
+    return digest.hexdigest()
+
+
+def publish(part: Path, folder: Path, source: Mapping[str, Any]) -> None:
+    """Turn the finished folder `part` into `folder`: manifest last, then one rename."""
+    files = {
+        file.name: {"size": file.stat().st_size, "sha256": sha256(file)}
+        for file in sorted(part.iterdir())
+        if file.name != MANIFEST
+    }
+    record = {"schema": MANIFEST_SCHEMA, "source": dict(source), "files": files}
+    write_file(part / MANIFEST, [json.dumps(record, indent=1).encode()])
+    with disk_errors(folder.parent):
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.replace(folder)
+
+
+def manifest(folder: Path) -> dict[str, Any] | None:
+    """The folder's manifest, None if it has none (then it isn't one of ours, or isn't finished)."""
+    try:
+        record = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if record.get("schema") == MANIFEST_SCHEMA else None
+
+
+def corrupt(path: Path, reason: str) -> SdError:
+    """The error for a weight file that is there but broken."""
+    return SdError(
+        "corrupt_weights",
+        f"{path} is damaged: {reason}. Delete it and start again to fetch it anew.",
+        path=str(path),
+        reason=reason,
+    )
+
+
+def check_folder(folder: Path, *, full: bool = False, progress: Progress = silent) -> None:
+    """Raise `corrupt_weights` if a file of the folder is missing, truncated or (`full`) altered.
+
+    Without `full` only sizes and safetensors headers are read, a few milliseconds. The Hugging
+    Face cache has no manifest, but names each large file by its SHA-256, which `full` compares.
+    """
+    record = manifest(folder)
+    for name, expected in (record or {"files": {}})["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.exists() else -1
+        if size != expected["size"]:
+            found = "it is missing" if size < 0 else f"it has {size} bytes"
+            raise corrupt(path, f"{found} instead of {expected['size']}")
+        if full and sha256(path, progress) != expected["sha256"]:
+            raise corrupt(path, "its SHA-256 differs from the recorded one")
+    for path in weight_files(folder):
+        check_safetensors(path)
+        if full and record is None:
+            name = path.resolve().name
+            if len(name) == 64 and sha256(path, progress) != name:
+                raise corrupt(path, "its SHA-256 differs from the one it was published with")
+
+
+def safetensors_header(path: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file: name → {dtype, shape, data_offsets}.
+
+    Raises `corrupt_weights` if the file is not whole: the format is an 8-byte little-endian length,
+    that many bytes of JSON, then the data, whose end the header tells.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if not 2 <= length <= min(size - 8, 100 << 20):
+                raise corrupt(path, "its header is cut off")
+            header: dict[str, Any] = json.loads(file.read(length))
+    except FileNotFoundError as error:
+        raise corrupt(path, "it is missing") from error
+    except (struct.error, ValueError) as error:
+        raise corrupt(path, "its header cannot be read") from error
+    header.pop("__metadata__", None)
+    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    if 8 + length + end != size:
+        raise corrupt(path, f"it has {size} bytes instead of {8 + length + end}")
+    return header
+
+
+def check_safetensors(path: Path) -> None:
+    """Raise `corrupt_weights` if the safetensors file is truncated or its header unreadable."""
+    safetensors_header(path)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up the model in `folder`; missing shards are listed too."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        except (ValueError, KeyError) as error:
+            raise corrupt(index, "it is not a readable index") from error
+        return [folder / name for name in sorted(names)]
+    single = folder / "model.safetensors"
+    return [single] if single.exists() else []
+
+
+def parameter_count(folder: Path) -> int:
+    """Number of parameters, from the headers alone."""
+    count = 0
+    for path in weight_files(folder):
+        for entry in safetensors_header(path).values():
+            size = 1
+            for extent in entry["shape"]:
+                size *= extent
+            count += size
+    return count
