@@ -1,0 +1,55 @@
+"""The two sections that nobody writes: the list of references and the table of numbers."""
+
+from __future__ import annotations
+
+from html import escape
+
+from content.facts import Number
+from content.markup import Book
+
+
+def references_html(book: Book) -> str:
+    """An ordered list of the works cited, in the order in which the prose cites them."""
+    items = []
+    for key in book.cited:
+        work = book.references[key]
+        arxiv = f" arXiv:{work.arxiv}."
+        doi = f' <a href="https://doi.org/{work.doi}" rel="noopener">doi:{work.doi}</a>'
+        items.append(
+            f'<li id="ref-{key}" lang="en">{escape(work.authors)}. '
+            f'<a href="{escape(work.url)}" rel="noopener"><cite>{escape(work.title)}</cite></a>. '
+            f"{escape(work.where)}, {work.year}."
+            f"{arxiv if work.arxiv else ''}{doi if work.doi else ''}</li>"
+        )
+    return '<ol class="sd-references">\n' + "\n".join(items) + "\n</ol>\n"
+
+
+def numbers_html(book: Book) -> str:
+    """A table with every constant: what it is, its value, and its source or formula."""
+    heads = (book.strings[f"ui.numbers_{name}"] for name in ("what", "value", "origin"))
+    rows = "".join(_row(book, number) for number in book.numbers.values())
+    titles = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    name = escape(book.strings["ui.numbers"])
+    return (
+        f'<div class="sd-table" role="group" tabindex="0" aria-label="{name}">'
+        f'<table class="sd-numbers">\n<thead><tr>{titles}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody></table></div>\n"
+    )
+
+
+def _row(book: Book, number: Number) -> str:
+    label = escape(book.strings[f"number.{number.key}"])
+    origin = f"<code>{escape(number.formula)}</code>"
+    if not number.formula:
+        source = escape(number.source)
+        origin = (
+            f'<a href="{escape(number.url)}" rel="noopener" lang="en">{source}</a>'
+            if number.url
+            else f'<span lang="en">{source}</span>'
+        )
+        if number.accessed:
+            origin += f", {escape(book.strings['ui.accessed'].format(date=number.accessed))}"
+    return (
+        f'<tr id="{number.anchor}"><th scope="row">{label} <code>{number.key}</code></th>'
+        f"<td>{escape(number.shown)}</td><td>{origin}</td></tr>\n"
+    )
