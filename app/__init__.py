@@ -1,0 +1,1 @@
+"""The server of the article: its page, its routes and the live race."""

@@ -1,0 +1,21 @@
+"""What `panel serve app` runs once: our routes join the server, the live race starts and stops with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app import live, routes
+
+# This module is read while the application is built, before the server exists: the one moment at
+# which per-application routes can still be added.
+routes.register()
+
+
+def on_server_loaded(server_context: Any) -> None:
+    """Start the worker that owns the device."""
+    live.start()
+
+
+def on_server_unloaded(server_context: Any) -> None:
+    """Stop the worker; a race in progress ends with a message."""
+    live.stop()

@@ -1,0 +1,153 @@
+"""Article + figures → page: everything the template needs, cached per language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from markupsafe import Markup
+
+import content
+import figures
+from figures.figure import import_map
+
+THEMES = ("auto", "light", "dark")
+#: Longest value of a URL parameter that reaches a figure's state.
+LONGEST = 4000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a reader asked for: language, theme, and the state of the figures.
+
+    Attributes:
+        lang: one of `content.LANGUAGES`.
+        theme: "auto", "light" or "dark".
+        base: address of the app on its server, without a trailing slash ("/app").
+        state: URL parameters of figures, `{"roofline.k": "5"}`.
+    """
+
+    lang: str
+    theme: str
+    base: str
+    state: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(
+        cls, *, arguments: Mapping[str, list[bytes]], headers: Mapping[str, str], path: str | None
+    ) -> Request:
+        """Read a request; anything unknown falls back to a default, nothing is an error."""
+        values = {k: v[-1].decode("utf-8", "replace")[:LONGEST] for k, v in arguments.items() if v}
+        lang = values.get("lang", "")
+        if lang not in content.LANGUAGES:
+            accepted = next((v for k, v in headers.items() if k.lower() == "accept-language"), "")
+            lang = preferred(accepted)
+        theme = values.get("theme", "auto")
+        return cls(
+            lang=lang,
+            theme=theme if theme in THEMES else "auto",
+            base=(path or "").rstrip("/"),
+            state={k: v for k, v in values.items() if "." in k},
+        )
+
+
+def preferred(accept_language: str) -> str:
+    """Choose a language from an `Accept-Language` header; English where none of ours is named."""
+    ranked: list[tuple[float, int, str]] = []
+    for place, part in enumerate(accept_language.split(",")):
+        tag, _, weight = part.strip().partition(";q=")
+        try:
+            quality = float(weight) if weight else 1.0
+        except ValueError:
+            quality = 0.0
+        primary = tag.split("-")[0].lower()
+        if primary in content.LANGUAGES and quality > 0:
+            ranked.append((-quality, place, primary))
+    return min(ranked)[2] if ranked else "en"
+
+
+def title(request: Request) -> str:
+    """Return the title of the page."""
+    return content.article(request.lang).title
+
+
+@cache
+def interface(lang: str) -> dict[str, str]:
+    """Return the words of the interface that scripts need."""
+    return {k: v for k, v in content.strings(lang).items() if k.startswith("ui.")}
+
+
+@cache
+def specs(lang: str, base: str) -> list[dict[str, Any]]:
+    """Return the description of every figure, in the order of the article, numbered from 1."""
+    return [
+        figure.spec(lang, base=base)
+        | {"number": number, "embedUrl": f"{base}/figure/{figure.id}"}
+        | (
+            {"chart": {"item": f"{base}/chart/{figure.id}.{lang}.json", "library": f"{base}/lib/bokeh.min.js"}}
+            if (figure.folder() / "chart.py").exists()
+            else {}
+        )
+        for number, figure in enumerate(figures.every(), start=1)
+    ]
+
+
+@cache
+def bundle(lang: str, base: str) -> dict[str, Any]:
+    """Return what a change of language needs: words, figures and the article's HTML by section."""
+    article = content.article(lang)
+    return {
+        "lang": lang,
+        "title": article.title,
+        "description": article.description,
+        "strings": content.strings(lang),
+        "figures": {spec["id"]: spec for spec in specs(lang, base)},
+        "lede": article.lede,
+        "sections": [
+            {"id": section.id, "title": section.title, "html": section.html}
+            for section in (*article.sections, article.references, article.numbers)
+        ],
+    }
+
+
+def script_json(value: Any) -> Markup:
+    """Return JSON that is safe inside a `<script>` element: no `</script>`, no `<!--`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))  # noqa: S704
+
+
+@cache
+def _shared(lang: str, base: str) -> dict[str, Any]:
+    """Return the template variables that do not depend on the reader."""
+    article = content.article(lang)
+    fallback = {
+        figure.id: {"title": figure.words(lang)["title"], "text": figure().describe(lang)}
+        for figure in figures.every()
+    }
+    return {
+        "lang": lang,
+        "html_lang": {"zh": "zh-CN"}.get(lang, lang),
+        "base": base,
+        "article": article,
+        "languages": content.LANGUAGES,
+        "strings": content.strings(lang),
+        "import_map": Markup(import_map(base)),  # noqa: S704
+        "fallback": script_json(fallback),
+        "boot": script_json(
+            {
+                "base": base,
+                "lang": lang,
+                "languages": content.LANGUAGES,
+                "strings": interface(lang),
+                "figures": {spec["id"]: spec for spec in specs(lang, base)},
+            }
+        ),
+    }
+
+
+def variables(request: Request) -> dict[str, Any]:
+    """Return the template variables of one request."""
+    return _shared(request.lang, request.base) | {"theme": request.theme}

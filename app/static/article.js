@@ -1,0 +1,181 @@
+// The page: mounts the figures, keeps their state in the URL, switches language and theme in place.
+
+import { modelOf, mount } from "#sd/mount.js";
+import { publicState } from "#sd/model.js";
+
+const boot = JSON.parse(document.getElementById("boot").textContent);
+const root = document.documentElement;
+const figures = new Map(); // id → { spec, model, slot, end }
+const bundles = new Map(); // lang → what /content/<lang>.json gave
+let lang = boot.lang;
+
+// --- state in the URL and in the session ----------------------------------------------------------
+
+const parameters = () => new URLSearchParams(location.search);
+
+/** Only what belongs to figures: { "roofline.k": "5" } → { k: "5" } for roofline. */
+function stateOf(id, from = parameters()) {
+  const state = {};
+  for (const [key, value] of from) if (key.startsWith(`${id}.`)) state[key.slice(id.length + 1)] = value;
+  return state;
+}
+
+let writing = 0;
+/** The URL follows the figures, at most a few times a second (browsers throttle history calls). */
+function writeUrl() {
+  clearTimeout(writing);
+  writing = setTimeout(() => {
+    const next = new URLSearchParams();
+    for (const [key, value] of parameters()) if (!figures.has(key.split(".")[0])) next.append(key, value);
+    for (const { model, spec } of figures.values())
+      for (const [key, value] of Object.entries(publicState(model))) next.append(`${spec.id}.${key}`, String(value));
+    const query = next.toString();
+    history.replaceState(history.state, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
+    for (const { model, spec } of figures.values()) {
+      const kept = Object.fromEntries(Object.entries(spec.schema).filter(([, e]) => e.keep).map(([k]) => [k, model.get(k)]));
+      remember(`sd:${spec.id}`, kept);
+    }
+  }, 250);
+}
+
+function remember(key, value) {
+  try { sessionStorage.setItem(key, JSON.stringify(value)); } catch { /* private mode: the page works without */ }
+}
+function recall(key) {
+  try { return JSON.parse(sessionStorage.getItem(key)) ?? {}; } catch { return {}; }
+}
+
+// --- figures --------------------------------------------------------------------------------------
+
+function specOf(spec, strings) {
+  return { ...spec, strings: { ...strings, ...spec.strings } };
+}
+
+async function mountAll() {
+  for (const slot of document.querySelectorAll(".sd-slot[data-figure]")) {
+    const id = slot.dataset.figure;
+    const found = boot.figures[id];
+    if (!found) continue;
+    const spec = specOf(found, boot.strings);
+    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(id) }, onSave: writeUrl, extras: { base: boot.base } });
+    model.on("change", writeUrl);
+    const entry = { spec, model, slot, end: () => {} };
+    figures.set(id, entry);
+    await show(entry);
+  }
+}
+
+async function show(entry) {
+  entry.end();
+  entry.end = await mount(entry.spec, entry.model, entry.slot);
+  entry.slot.dataset.state = "ready";
+}
+
+// --- language: words change, state and place stay --------------------------------------------------
+
+/** The block nearest the top of the screen, found again after the words have changed. */
+function place() {
+  const blocks = [...document.querySelectorAll("main [data-part] > *, main h2")];
+  const at = blocks.findIndex((b) => b.getBoundingClientRect().bottom > 60);
+  if (at < 0) return () => {};
+  const section = blocks[at].closest("[data-section]");
+  const mates = section ? [...section.querySelectorAll("[data-part] > *, h2")] : [];
+  const slot = blocks[at].closest(".sd-slot")?.dataset.figure;
+  const share = mates.length ? mates.indexOf(blocks[at]) / mates.length : 0;
+  const offset = blocks[at].getBoundingClientRect().top;
+  return () => {
+    const again = slot ? document.querySelector(`.sd-slot[data-figure="${slot}"]`)
+      : section ? [...section.querySelectorAll("[data-part] > *, h2")].at(Math.round(share * mates.length)) ?? section
+        : null;
+    if (again) scrollBy({ top: again.getBoundingClientRect().top - offset, behavior: "instant" });
+  };
+}
+
+async function switchLanguage(next) {
+  if (next === lang) return;
+  if (!bundles.has(next)) {
+    const answer = await fetch(`${boot.base}/content/${next}.json`);
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    bundles.set(next, await answer.json());
+  }
+  const bundle = bundles.get(next);
+  const restore = place();
+  lang = next;
+  root.lang = next === "zh" ? "zh-CN" : next;
+  root.dataset.lang = next;
+  document.title = bundle.title;
+  document.querySelector('meta[name="description"]').content = bundle.description;
+  for (const node of document.querySelectorAll("[data-string]")) node.textContent = bundle.strings[node.dataset.string];
+  for (const node of document.querySelectorAll("[data-label]")) node.setAttribute("aria-label", bundle.strings[node.dataset.label]);
+  for (const node of document.querySelectorAll("[data-switch]")) node.dataset.switch === next ? node.setAttribute("aria-current", "true") : node.removeAttribute("aria-current");
+
+  const interfaceWords = Object.fromEntries(Object.entries(bundle.strings).filter(([k]) => k.startsWith("ui.")));
+  document.querySelector('[data-part="lede"]').innerHTML = bundle.lede;
+  for (const { id, title, html } of bundle.sections) {
+    const section = document.querySelector(`[data-section="${id}"]`);
+    section.querySelector("h2 .anchor").textContent = title;
+    section.querySelector('[data-part="body"]').innerHTML = html;
+    const link = document.querySelector(`.contents a[href="#${id}"]`);
+    if (link) link.textContent = title;
+  }
+  for (const entry of figures.values()) {
+    entry.end();
+    entry.end = () => {};
+    entry.spec = specOf(bundle.figures[entry.spec.id], interfaceWords);
+    for (const name of ["strings", "lang", "data"]) entry.model.set(name, entry.spec[name]);
+    entry.slot = document.querySelector(`.sd-slot[data-figure="${entry.spec.id}"]`);
+    await show(entry);
+  }
+  restore();
+  const url = parameters();
+  url.set("lang", next);
+  history.replaceState(history.state, "", `${location.pathname}?${url}${location.hash}`);
+}
+
+for (const link of document.querySelectorAll("[data-switch]")) {
+  link.addEventListener("click", (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    // Where the other language cannot be fetched, the plain link still reloads the page in it.
+    switchLanguage(link.dataset.switch).catch(() => { const url = parameters(); url.set("lang", link.dataset.switch); location.search = url; });
+  });
+}
+
+// --- theme ----------------------------------------------------------------------------------------
+
+const themeSelect = document.getElementById("theme");
+function setTheme(theme, save) {
+  if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
+  themeSelect.value = theme;
+  if (!save) return;
+  try { localStorage.setItem("sd:theme", theme); } catch { /* the choice lives in the URL then */ }
+  const url = parameters();
+  theme === "auto" ? url.delete("theme") : url.set("theme", theme);
+  history.replaceState(history.state, "", `${location.pathname}${url.size ? `?${url}` : ""}${location.hash}`);
+}
+themeSelect.addEventListener("change", () => setTheme(themeSelect.value, true));
+if (!parameters().has("theme")) {
+  let saved = null;
+  try { saved = localStorage.getItem("sd:theme"); } catch { /* none saved */ }
+  if (["light", "dark"].includes(saved)) setTheme(saved, false);
+}
+
+// --- where the reader is --------------------------------------------------------------------------
+
+let ticking = false;
+function progress() {
+  ticking = false;
+  const height = root.scrollHeight - innerHeight;
+  root.style.setProperty("--progress", height > 0 ? Math.min(1, scrollY / height) : 0);
+  let current = null;
+  for (const section of document.querySelectorAll("[data-section]")) if (section.getBoundingClientRect().top < innerHeight * 0.35) current = section.id;
+  for (const link of document.querySelectorAll(".contents a")) link.getAttribute("href") === `#${current}` ? link.setAttribute("aria-current", "location") : link.removeAttribute("aria-current");
+}
+addEventListener("scroll", () => { if (!ticking) { ticking = true; requestAnimationFrame(progress); } }, { passive: true });
+addEventListener("resize", progress);
+
+await mountAll();
+progress();
+root.dataset.ready = "true";
+// An anchor in the URL was measured before the figures had their height.
+if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({ behavior: "instant" });

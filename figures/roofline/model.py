@@ -1,0 +1,82 @@
+"""What the roofline figure shows, from its parameters. The formulas are in `kernels.hardware`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.hardware import PRECISIONS, Hardware, Pass, Shape, forward, knee, presets, scaled, shapes
+
+#: Tokens of a pass: from one to a long prompt.
+K_MAX = 8192
+#: A prompt of this length stands for prefill.
+PREFILL = 2048
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class Params:
+    """The state of the figure; see `figure.Roofline` for units and bounds."""
+
+    k: int = 1
+    m: int = 4
+    hardware: str = "h100-sxm"
+    model: str = "dense-70b"
+    precision: str = "bf16"
+    batch: int = 1
+    context: int = 0
+    flops_share: float = 1.0
+    bandwidth_share: float = 1.0
+    custom_tflops: float = 100.0
+    custom_gbs: float = 1000.0
+    custom_gb: float = 24.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is drawn: the pass at k, the knee, and the passes of the three markers."""
+
+    here: Pass
+    knee: float
+    decode: Pass
+    verify: Pass
+    prefill: Pass
+    fits: bool
+    needs: float
+    free: int
+
+
+def device(p: Params) -> Hardware:
+    """Return the device of the figure's state, scaled by the efficiency shares."""
+    if p.hardware == CUSTOM:
+        base = Hardware(CUSTOM, p.custom_tflops * 1e12, p.custom_gbs * 1e9, p.custom_gb * 1e9)
+    else:
+        base = presets()[p.hardware]
+    return scaled(base, flops_share=p.flops_share, bandwidth_share=p.bandwidth_share)
+
+
+def frame(p: Params) -> Frame:
+    """Compute the figure. `free` is how many more tokens fit under the knee at no cost."""
+    hardware, shape = device(p), shapes()[p.model]
+
+    def at(k: float) -> Pass:
+        return forward(
+            hardware, shape, k, batch=p.batch, context=p.context, precision=p.precision
+        )
+
+    bend = knee(hardware, shape, batch=p.batch, context=p.context, precision=p.precision)
+    needs = weights(shape, p.precision) + p.batch * p.context * shape.kv_per_token()
+    return Frame(
+        here=at(p.k),
+        knee=bend,
+        decode=at(1),
+        verify=at(p.m + 1),
+        prefill=at(PREFILL),
+        fits=needs <= hardware.memory,
+        needs=needs,
+        free=max(0, int(min(bend, 1e9)) - p.k),
+    )
+
+
+def weights(shape: Shape, precision: str) -> float:
+    """Return the bytes of all weights, used in a pass or not."""
+    return shape.parameters * PRECISIONS[precision]

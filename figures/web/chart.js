@@ -1,0 +1,77 @@
+// A Bokeh chart inside a figure: the library loads when the figure is near the screen, the chart takes
+// its colours from the design tokens, and the view moves its sources and ranges itself. No CustomJS,
+// so nothing needs `unsafe-eval`.
+
+import { token } from "#sd/dom.js";
+
+const loading = new Map(); // url → promise
+
+function load(url) {
+  if (!loading.has(url)) {
+    loading.set(url, new Promise((done, fail) => {
+      if (window.Bokeh) { done(); return; }
+      const script = document.createElement("script");
+      script.src = url;
+      script.onload = done;
+      script.onerror = () => { loading.delete(url); fail(new Error(`could not load ${url}`)); };
+      document.head.append(script);
+    }));
+  }
+  return loading.get(url);
+}
+
+async function read(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`could not load ${url} (${answer.status})`);
+  return answer.json();
+}
+
+/** Resolves when `element` is within a screen's height of being seen. */
+export function near(element, on) {
+  return new Promise((done) => {
+    const observer = new IntersectionObserver((entries) => {
+      if (entries.some((e) => e.isIntersecting)) { observer.disconnect(); done(); }
+    }, { rootMargin: "100% 0%" });
+    observer.observe(element);
+    on.add(() => observer.disconnect());
+  });
+}
+
+/** Set every property that a model's tags name: "line_color=--sd-target". */
+function recolour(bokehDocument, element) {
+  for (const model of bokehDocument._all_models.values())
+    for (const tag of model.tags ?? []) {
+      const match = /^(\w+)=(--sd-[\w-]+)$/.exec(tag);
+      if (match) model[match[1]] = token(element, match[2]);
+    }
+}
+
+/**
+ * Embed the chart that `spec` ({ item, library }: an address of a json_item or the item itself, and the
+ * address of BokehJS) describes. Models are found by name; colours follow the theme.
+ * Returns { get(name), batch(fn) }; ends with the view's scope.
+ */
+export async function embedChart(on, { item, library }, element) {
+  let ended = false;
+  on.add(() => { ended = true; });
+  const [json] = await Promise.all([typeof item === "string" ? read(item) : item, load(library)]);
+  if (ended) return null;
+  window.Bokeh.logger?.set_level?.("warn");
+  const views = await window.Bokeh.embed.embed_item(json, element);
+  const bokehDocument = [...views][0].model.document;
+  const follow = () => recolour(bokehDocument, element);
+  follow();
+  const watch = new MutationObserver(follow);
+  watch.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  const media = matchMedia("(prefers-color-scheme: dark)");
+  media.addEventListener("change", follow);
+  const destroy = () => {
+    watch.disconnect();
+    media.removeEventListener("change", follow);
+    bokehDocument.clear();
+    element.replaceChildren();
+  };
+  if (ended) { destroy(); return null; }
+  on.add(destroy);
+  return { get: (name) => bokehDocument.get_model_by_name(name) };
+}

@@ -1,0 +1,24 @@
+// From a figure's description (made by `figures/figure.py`) to a live figure in an element.
+
+import { createModel } from "#sd/model.js";
+import { h } from "#sd/dom.js";
+
+/** Make the model of a figure. `state` wins over what the description says. */
+export function modelOf(spec, { state = {}, onSave, extras = {} } = {}) {
+  const { schema, strings, lang, data, id, number, betAnswer, ...rest } = spec;
+  return createModel({ schema, state: { ...spec.state, ...state }, onSave, extras: { ...rest, id, number, betAnswer, strings, lang, data, ...extras } });
+}
+
+/** Render, and when that fails say so where the figure would stand. Returns a clean-up function. */
+export async function mount(spec, model, el) {
+  try {
+    const { render } = await import(spec.view);
+    el.replaceChildren();
+    return render({ model, el }) ?? (() => {});
+  } catch (reason) {
+    console.error(`figure ${spec.id}:`, reason);
+    const template = model.get("strings")["ui.error_figure"] ?? "{reason}";
+    el.replaceChildren(h("div", { class: "sd-error", role: "alert" }, template.replace("{reason}", String(reason?.message ?? reason))));
+    return () => {};
+  }
+}
