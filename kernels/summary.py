@@ -1,0 +1,209 @@
+"""What a race measured: rates, costs, and the measured speed-up beside the formula's.
+
+All times are the lanes' own clocks. The speed-up is that of the decode phase (time a token after the
+first), since speculation changes nothing about reading the prompt. Costs are means, not medians, so
+that the factors below multiply exactly to what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.length import expected_tokens
+from kernels.passes import EMITTED, Pass
+from kernels.settings import Settings
+
+
+@dataclass
+class LaneLog:
+    """Counts and times of one lane, gathered pass by pass.
+
+    clock: the lane's clock after the last pass. decode_from: its clock when the decode phase began
+    (after everything that reads the prompt).
+    """
+
+    clock: float = 0.0
+    first_token: float | None = None
+    decode_from: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)  # by kind of pass
+    passes: dict[str, int] = field(default_factory=dict)
+    origins: dict[str, int] = field(default_factory=dict)
+    judged_by: dict[str, list[int]] = field(default_factory=dict)  # by drafter: [kept, judged]
+    drafted: int = 0
+
+    def add(self, item: Pass, clock: float) -> None:
+        self.clock = clock
+        if item.kind == "prefill":
+            self.decode_from = clock
+            if self.first_token is None:
+                self.first_token = clock
+        self.seconds[item.kind] = self.seconds.get(item.kind, 0.0) + item.end - item.start
+        self.passes[item.kind] = self.passes.get(item.kind, 0) + 1
+        if item.kind == "draft":
+            self.drafted += len(item.tokens)
+            return
+        for token in item.tokens:
+            self.origins[token.origin] = self.origins.get(token.origin, 0) + 1
+            if token.by is not None:
+                kept_judged = self.judged_by.setdefault(token.by, [0, 0])
+                kept_judged[0] += token.origin == "accepted"
+                kept_judged[1] += 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the text."""
+        return sum(n for origin, n in self.origins.items() if origin in EMITTED)
+
+    @property
+    def decoded(self) -> int:
+        """Tokens after the first one, which the prefill gives."""
+        return max(0, self.tokens - 1)
+
+    @property
+    def rounds(self) -> int:
+        """Target passes after the prefill."""
+        return self.passes.get("verify", 0) + self.passes.get("decode", 0)
+
+    @property
+    def decode_seconds(self) -> float:
+        return self.clock - self.decode_from
+
+    @property
+    def overhead(self) -> float:
+        """Decode-phase seconds outside any pass: drawing, judging, text."""
+        return self.decode_seconds - sum(
+            self.seconds.get(kind, 0.0) for kind in ("decode", "draft", "verify")
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "target_passes": self.rounds + min(1, self.passes.get("prefill", 0)),
+            "clock_s": _round(self.clock),
+            "first_token_s": _round(self.first_token),
+            "decode_s": _round(self.decode_seconds),
+            "tokens_per_s": _round(_ratio(self.decoded, self.decode_seconds)),
+            "overhead_s": _round(self.overhead),
+        }
+
+
+def wilson(kept: int, judged: int, z: float = 1.96) -> tuple[float, float]:
+    """The interval that holds the true rate with 95 % confidence (Wilson 1927).
+
+    Unlike the usual ± it stays inside [0, 1] and is honest for few guesses. Guesses of one text are
+    not independent, so it is a little too narrow.
+    """
+    if judged == 0:
+        return 0.0, 1.0
+    rate = kept / judged
+    middle = rate + z * z / (2 * judged)
+    spread = z * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
+    scale = 1 + z * z / judged
+    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+
+
+def summarize(plain: LaneLog, speculative: LaneLog, settings: Settings) -> dict[str, Any]:
+    """The `stats` of a trace; every number is None where the run was too short to have it."""
+    counts = {
+        origin: speculative.origins.get(origin, 0)
+        for origin in ("accepted", "rejected", "supplied", "bonus")
+    }
+    kept, judged = counts["accepted"], counts["accepted"] + counts["rejected"]
+    low, high = wilson(kept, judged)
+    verifications = speculative.passes.get("verify", 0)
+    draft_s, verify_s = (
+        speculative.seconds.get("draft", 0.0),
+        speculative.seconds.get("verify", 0.0),
+    )
+    plain_pass = _ratio(plain.seconds.get("decode", 0.0), plain.passes.get("decode", 0))
+    c = _ratio(_ratio(draft_s, speculative.drafted), plain_pass)
+    v = _ratio(_ratio(verify_s, verifications), plain_pass)
+    alpha = _ratio(kept, judged)
+    m = settings.m if isinstance(settings.m, int) else _ratio(speculative.drafted, verifications)
+    return {
+        "plain": plain.as_dict() | {"pass_ms": _round(_times(plain_pass, 1e3))},
+        "speculative": speculative.as_dict()
+        | counts
+        | {
+            "target": speculative.origins.get("target", 0),
+            "rounds": speculative.rounds,
+            "drafted": speculative.drafted,
+            "draft_passes": speculative.passes.get("draft", 0),
+            "draft_ms": _round(_times(_ratio(draft_s, speculative.drafted), 1e3)),
+            "verify_ms": _round(_times(_ratio(verify_s, verifications), 1e3)),
+        },
+        "acceptance": {
+            "judged": judged,
+            "accepted": kept,
+            "alpha": _round(alpha),
+            "low": _round(low),
+            "high": _round(high),
+            "by": {
+                by: {"accepted": counts[0], "judged": counts[1]}
+                for by, counts in sorted(speculative.judged_by.items())
+            },
+        },
+        "m": settings.m if isinstance(settings.m, int) else _round(m),
+        "c": _round(c),
+        "v": _round(v),
+        "tokens_per_pass": _round(_ratio(speculative.decoded, speculative.rounds)),
+        "speedup": explain(plain, speculative, alpha, m, c, v),
+    }
+
+
+def explain(
+    plain: LaneLog,
+    speculative: LaneLog,
+    alpha: float | None,
+    m: float | None,
+    c: float | None,
+    v: float | None,
+) -> dict[str, Any]:
+    """From the ideal speed-up to the measured one, one factor at a time; their product is exact.
+
+    ideal: the formula with a verification as cheap as a plain pass (v = 1). Then the factors:
+    verification (v is not 1), tokens (α varies from place to place, so a round does not give the
+    formula's mean), work (rounds with fewer guesses than m, at the end or where look-up found less),
+    overhead (time outside the passes). formula: ideal × verification, with everything measured.
+    """
+    per_plain = _ratio(plain.decode_seconds, plain.decoded)
+    per_speculative = _ratio(speculative.decode_seconds, speculative.decoded)
+    measured = _ratio(per_plain, per_speculative)
+    total = _ratio(_ratio(plain.clock, plain.tokens), _ratio(speculative.clock, speculative.tokens))
+    result: dict[str, Any] = {"measured": _round(measured), "total": _round(total)}
+    pass_s = _ratio(plain.seconds.get("decode", 0.0), plain.passes.get("decode", 0))
+    work = sum(speculative.seconds.get(kind, 0.0) for kind in ("decode", "draft", "verify"))
+    per_round = _ratio(_ratio(work, speculative.rounds), pass_s)
+    tokens = _ratio(speculative.decoded, speculative.rounds)
+    if None in (alpha, m, c, v, measured, per_round, tokens) or not per_round or not tokens:
+        return result | {"formula": None, "ideal": None, "factors": None}
+    assert alpha is not None and m is not None and c is not None and v is not None
+    assert measured is not None and per_round is not None and tokens is not None
+    expected = expected_tokens(alpha, m)
+    ideal, formula = expected / (m * c + 1), expected / (m * c + v)
+    factors = {
+        "verification": formula / ideal,
+        "tokens": tokens / expected,
+        "work": (m * c + v) / per_round,
+        "overhead": measured / (tokens / per_round),
+    }
+    return result | {
+        "formula": _round(formula),
+        "ideal": _round(ideal),
+        "factors": {name: _round(factor) for name, factor in factors.items()},
+    }
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
+
+
+def _times(a: float | None, b: float) -> float | None:
+    return None if a is None else a * b
+
+
+def _round(value: float | None) -> float | None:
+    """Six significant digits: beyond what was measured, and short in a file."""
+    return None if value is None else float(f"{value:.6g}")
