@@ -70,8 +70,8 @@ class Tokenizer:
     def chat(self, prompt: str, *, system: str | None = None) -> list[int]:
         """Token ids of a one-turn conversation, up to where the assistant begins to answer.
 
-        Without `system` the template's own default applies. Raises SdError `no_chat_template` if the
-        model has none (a base model).
+        Without `system` the template's own default applies. Raises SdError `no_chat_template` if
+        the model has none (a base model).
         """
         # The template has placed the start token itself, so none is added.
         text = self.render_chat(prompt, system=system)
@@ -156,7 +156,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
 def _unsupported(folder: Path, reason: str) -> SdError:
     return SdError(
         "unsupported_weights",
-        f"The tokenizer in {folder} cannot be used: {reason}. Choose weights with a tokenizer.json.",
+        f"The tokenizer in {folder} cannot be used: {reason}. "
+        "Choose weights with a tokenizer.json.",
         path=str(folder),
         reason=reason,
     )

