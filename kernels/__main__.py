@@ -20,6 +20,7 @@ COMMANDS = {
 
 
 def main(argv: list[str]) -> int:
+    """Run one command; its exit status (2 for wrong usage, 1 for an explained error)."""
     if not argv or argv[0] not in COMMANDS:
         wanted_help = argv[:1] in (["-h"], ["--help"])
         print(_usage(), file=sys.stdout if wanted_help else sys.stderr)

@@ -11,8 +11,8 @@ same place:
 Then the token at every place is distributed exactly as p, because q·min(1, p/q) = min(p, q) is what
 acceptance contributes, and the residual fills in the rest of p, with the right total.
 
-At temperature 0 both p and q put everything on one token, and the rule becomes: keep the guess if it
-is the target's most probable token. That case has its own function, free of draws.
+At temperature 0 both p and q put everything on one token, and the rule becomes: keep the guess if
+it is the target's most probable token. That case has its own function, free of draws.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Guess:
 
 @dataclass(slots=True)
 class Judged:
-    """What became of one place of the block. p and q are the probabilities of `token`; u the draw."""
+    """What became of one place of the block. p and q: of `token`; u: the number that judged it."""
 
     token: int
     origin: Origin
@@ -53,7 +53,7 @@ class Judged:
 
 @dataclass(slots=True)
 class Verdict:
-    """The judged places in order: accepted ones, then at most one rejected, then the target's own."""
+    """The judged places: accepted ones, then at most one rejected, then the target's own token."""
 
     places: list[Judged] = field(default_factory=list)
 

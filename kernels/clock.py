@@ -17,9 +17,11 @@ class LaneClock:
         self._since: int | None = None
 
     def resume(self) -> None:
+        """Run from now on."""
         self._since = time.perf_counter_ns()
 
     def pause(self) -> None:
+        """Stand still until `resume`; harmless when it stands already."""
         if self._since is not None:
             self._elapsed_ns += time.perf_counter_ns() - self._since
             self._since = None

@@ -1,7 +1,7 @@
 """Who guesses: a small model, look-up in the text so far, or both in turn.
 
-A drafter proposes tokens together with the distribution q each was drawn from. Nothing else about it
-matters for correctness: a bad drafter costs time, never a different text.
+A drafter proposes tokens together with the distribution q each was drawn from. Nothing else about
+it matters for correctness: a bad drafter costs time, never a different text.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Drafting:
 
 
 class Drafter(Protocol):
+    """Anything that guesses."""
+
     def read(self, prompt: Sequence[int]) -> Iterator[Drafting]:
         """Prepare for a prompt, before the first round (a model reads it into its cache)."""
         ...
@@ -49,8 +51,8 @@ class Drafter(Protocol):
     def draft(self, context: Sequence[int], m: int, round_: int) -> Iterator[Drafting]:
         """Guess up to m tokens after `context`, one step at a time.
 
-        context: all tokens so far; from one round to the next it only grows, but earlier guesses may
-        not be in it. The caller may stop the iterator early.
+        context: all tokens so far; from one round to the next it only grows, but earlier guesses
+        may not be in it. The caller may stop the iterator early.
         """
         ...
 
@@ -60,8 +62,8 @@ class ModelDrafter:
 
     The cache holds tokens it has read, guesses included. Before each step it is rolled back to what
     it shares with the text, so rejected guesses leave it and nothing is ever read at a wrong place.
-    When the draft's context is shorter than the text, it reads on from the recent half of it. A head
-    that knows only some tokens leaves q = 0 for the others.
+    When the draft's context is shorter than the text, it reads on from the recent half of it. A
+    head that knows only some tokens leaves q = 0 for the others.
     """
 
     by = "model"
@@ -89,6 +91,7 @@ class ModelDrafter:
         self._read: list[int] = []  # the tokens in the cache
 
     def read(self, prompt: Sequence[int]) -> Iterator[Drafting]:
+        """Read the prompt into the cache, all but its last token."""
         # The last token of the prompt stays for the first draft step, which reads on from there.
         if self._readable(prompt) and len(prompt) > 1:
             start = self._clock.now()
@@ -96,6 +99,7 @@ class ModelDrafter:
             yield Drafting([], start, self._clock.now(), rows, self.by)
 
     def draft(self, context: Sequence[int], m: int, round_: int) -> Iterator[Drafting]:
+        """Guess token by token, one pass each."""
         if not self._readable(context):
             return
         text = list(context)
@@ -110,7 +114,7 @@ class ModelDrafter:
     def _pick(self, row: NDArray[Any], text: Sequence[int], round_: int) -> tuple[Guess, int]:
         """Choose from q: the target's sampling settings apply to the draft alike.
 
-        row: logits (H,) of the tokens that the draft's head knows. Returns the guess and its column.
+        row: logits (H,) of the tokens that the draft's head knows. Returns guess and its column.
         """
         seen = self._columns(text) if self._settings.repetition_penalty != 1 else ()
         if self._settings.greedy:
@@ -188,7 +192,7 @@ class LookupDrafter:
         table: Mapping[tuple[int, ...], int] | None = None,
         table_length: int = 2,
     ) -> None:
-        """longest, shortest: n of the n-grams in the text. table: n-gram of `table_length` → token."""
+        """longest, shortest: n of the n-grams. table: from `table_length` tokens to the next."""
         self._vocab_size = vocab_size
         self._settings = settings
         self._clock = clock
@@ -199,10 +203,12 @@ class LookupDrafter:
         self._indexed = 0  # how many tokens of the text have continuations in the index
 
     def read(self, prompt: Sequence[int]) -> Iterator[Drafting]:
+        """Index the prompt; no step, as it takes microseconds."""
         self._learn(prompt)
         return iter(())
 
     def draft(self, context: Sequence[int], m: int, round_: int) -> Iterator[Drafting]:
+        """Guess all at once, or nothing."""
         start = self._clock.now()
         self._learn(context)
         tokens = self._find(context, m)
@@ -246,10 +252,12 @@ class TurnDrafter:
         self._drafters = drafters
 
     def read(self, prompt: Sequence[int]) -> Iterator[Drafting]:
+        """All drafters read the prompt."""
         for drafter in self._drafters:
             yield from drafter.read(prompt)
 
     def draft(self, context: Sequence[int], m: int, round_: int) -> Iterator[Drafting]:
+        """The guesses of the first drafter that has any."""
         for drafter in self._drafters:
             guessed = False
             for step in drafter.draft(context, m, round_):

@@ -7,12 +7,14 @@ from typing import Protocol
 from kernels.acceptance import Verdict
 from kernels.settings import ADAPTIVE, BOUNDS, Settings
 
-#: Cost of a drafted token in plain passes that the adaptive length reckons with. A constant, not the
-#: measured one, so that a run with the same seed drafts the same lengths on every machine.
+#: Cost of a drafted token in plain passes that the adaptive length reckons with. A constant, not
+#: the measured one, so that a run with the same seed drafts the same lengths on every machine.
 ASSUMED_COST = 0.1
 
 
 class DraftLength(Protocol):
+    """Chooses m before each round."""
+
     def next(self) -> int:
         """m of the coming round."""
         ...
@@ -23,23 +25,26 @@ class DraftLength(Protocol):
 
 
 class FixedLength:
+    """The same m in every round."""
+
     def __init__(self, m: int) -> None:
         self._m = m
 
     def next(self) -> int:
+        """m."""
         return self._m
 
     def learn(self, verdict: Verdict) -> None:
-        pass
+        """Nothing to learn."""
 
 
 class AdaptiveLength:
     """The m that would be best if guesses went on being accepted as often as lately.
 
-    α is estimated as a forgetful average: each judged guess counts `memory` times as much as the one
-    after it, and two imagined guesses (one kept, one not) stand at the start. The length depends on
-    past verdicts only, never on the guesses that it will let through, so the text stays exactly the
-    target's.
+    α is estimated as a forgetful average: each judged guess counts `memory` times as much as the
+    one after it, and two imagined guesses (one kept, one not) stand at the start. The length
+    depends on past verdicts only, never on the guesses that it will let through, so the text stays
+    exactly the target's.
     """
 
     def __init__(self, cost: float = ASSUMED_COST, memory: float = 0.9) -> None:
@@ -49,9 +54,11 @@ class AdaptiveLength:
         self._judged = 2.0
 
     def next(self) -> int:
+        """The best m for the estimate of α."""
         return best_length(self._kept / self._judged, self._cost)
 
     def learn(self, verdict: Verdict) -> None:
+        """Count the judged guesses."""
         for place in verdict.places:
             if place.origin in ("accepted", "rejected"):
                 self._kept = self._kept * self._memory + (place.origin == "accepted")
@@ -77,7 +84,7 @@ def speedup(alpha: float, m: float, c: float, v: float = 1.0) -> float:
 
 
 def best_length(alpha: float, c: float, v: float = 1.0) -> int:
-    """The m within the bounds of the settings that makes `speedup` largest (the smallest such m)."""
+    """The smallest m within the settings' bounds that makes `speedup` largest."""
     low, high = (int(bound) for bound in BOUNDS["m"])
     return max(range(low, high + 1), key=lambda m: (speedup(alpha, m, c, v), -m))
 

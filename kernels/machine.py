@@ -20,6 +20,7 @@ def describe() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
+    """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -73,6 +74,7 @@ class Contention:
 
     @property
     def contaminated(self) -> bool:
+        """Whether others or the hypervisor took more than `LIMIT`."""
         return max(self.others or 0.0, self.stolen or 0.0) > self.LIMIT
 
 

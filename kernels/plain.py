@@ -37,6 +37,7 @@ class PlainDecoding:
         self.cache = target.new_cache(len(transcript.tokens) + transcript.limit)
 
     def run(self) -> Iterator[Pass]:
+        """Prefill, then one decode pass a token, until the transcript is finished."""
         unread = list(self.transcript.tokens)  # the prompt first, then each new token
         kind: Kind = "prefill"
         while not self.transcript.finished:

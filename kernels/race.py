@@ -109,6 +109,7 @@ def encode_prompt(pair: Pair, settings: Settings) -> list[int]:
 
 
 def plain_lane(pair: Pair, prompt: list[int], settings: Settings) -> Lane:
+    """The lane that makes one token a pass."""
     clock, transcript = LaneClock(), _transcript(pair, prompt, settings)
     decoding = PlainDecoding(
         pair.target, transcript, settings, Randomness(settings.seed, "plain"), clock
@@ -117,6 +118,7 @@ def plain_lane(pair: Pair, prompt: list[int], settings: Settings) -> Lane:
 
 
 def speculative_lane(pair: Pair, prompt: list[int], settings: Settings) -> Lane:
+    """The lane that drafts and verifies."""
     clock, transcript = LaneClock(), _transcript(pair, prompt, settings)
     randomness = Randomness(settings.seed, "speculative")
     decoding = SpeculativeDecoding(
@@ -134,7 +136,7 @@ def speculative_lane(pair: Pair, prompt: list[int], settings: Settings) -> Lane:
 def drafter(
     pair: Pair, settings: Settings, randomness: Randomness, clock: LaneClock, capacity: int
 ) -> Drafter:
-    """The drafter the settings ask for; raises SdError "no_draft" if the pair has no draft model."""
+    """The drafter asked for; raises SdError "no_draft" if that needs a model the pair lacks."""
     lookup = LookupDrafter(vocab_size=pair.target.vocab_size, settings=settings, clock=clock)
     if settings.drafter == "lookup" or (settings.drafter == "both" and pair.draft is None):
         return lookup
@@ -218,14 +220,15 @@ def _transcript(pair: Pair, prompt: list[int], settings: Settings) -> Transcript
 class GreedyDisplay:
     """Adds p and q to the tokens of a greedy run, which decides without them.
 
-    They are the models' own probabilities at temperature 1, so that a reader sees how sure each was.
-    Worked out while no lane's clock runs.
+    They are the models' own probabilities at temperature 1, so that a reader sees how sure each
+    was. Worked out while no lane's clock runs.
     """
 
     def __init__(self) -> None:
         self._drafted: list[float | None] = []
 
     def add_probabilities(self, item: Pass) -> None:
+        """Fill in `q` of drafted tokens, then `p` and `q` of the verified ones."""
         if item.kind == "draft":
             for token in item.tokens:
                 token.q = 1.0  # look-up proposes nothing else
@@ -264,9 +267,10 @@ def _lead(row: NDArray[Any], winner: int) -> float:
 def agreement(plain: Lane, speculative: Lane, settings: Settings, pair: Pair) -> dict[str, Any]:
     """Whether the two lanes wrote the same.
 
-    {"kind": "sampled"} (they need not), "unfinished" (cancelled), "identical", or "differs" with the
-    position of the first difference among the new tokens, each lane's token with its logit there, and
-    `gap`: the larger of the two leads over the runner-up. A gap near 0 is a floating-point tie.
+    {"kind": "sampled"} (they need not), "unfinished" (cancelled), "identical", or "differs" with
+    the position of the first difference among the new tokens, each lane's token with its logit
+    there, and `gap`: the larger of the two leads over the runner-up. A gap near 0 is a
+    floating-point tie.
     """
     if not settings.greedy:
         return {"kind": "sampled"}

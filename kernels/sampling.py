@@ -42,7 +42,7 @@ def fit(row: Row, vocab_size: int) -> Row:
 
 
 def penalize(row: Row, seen: Iterable[int], penalty: float) -> Row:
-    """Repetition penalty (Keskar et al. 2019): tokens in `seen` lose logit once, however often seen.
+    """Repetition penalty (Keskar et al. 2019): tokens in `seen` lose logit, once each.
 
     A positive logit is divided by `penalty`, a negative one multiplied. Returns a new row (V,).
     """

@@ -85,7 +85,7 @@ class Settings:
             self._check_number(name, whole=False)
         if self.drafter not in DRAFTERS:
             raise BadSetting("drafter", self.drafter, "one of " + ", ".join(DRAFTERS))
-        if isinstance(self.stop, str) or not isinstance(self.stop, (tuple, list)):
+        if not isinstance(self.stop, (tuple, list)):
             raise BadSetting("stop", self.stop, "a list of texts")
         # Frozen, but a list from JSON is welcome; inside it is always a tuple.
         object.__setattr__(self, "stop", tuple(self.stop))

@@ -148,7 +148,7 @@ class SpeculativeDecoding:
     def commit(self, verdict: Verdict) -> list[Token]:
         """Add the verdict to the text, token by token; what comes after its end is discarded.
 
-        Returns the places that count: those in the text, and the rejected one before a supplied one.
+        Returns the places that count: those in the text, and a rejected one before a supplied one.
         """
         tokens: list[Token] = []
         for place in verdict.places:

@@ -1,8 +1,8 @@
 """What a race measured: rates, costs, and the measured speed-up beside the formula's.
 
-All times are the lanes' own clocks. The speed-up is that of the decode phase (time a token after the
-first), since speculation changes nothing about reading the prompt. Costs are means, not medians, so
-that the factors below multiply exactly to what was measured.
+All times are the lanes' own clocks. The speed-up is that of the decode phase (time a token after
+the first), since speculation changes nothing about reading the prompt. Costs are means, not
+medians, so that the factors below multiply exactly to what was measured.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class LaneLog:
     drafted: int = 0
 
     def add(self, item: Pass, clock: float) -> None:
+        """Count one pass; clock: the lane's clock after it."""
         self.clock = clock
         if item.kind == "prefill":
             self.decode_from = clock
@@ -68,6 +69,7 @@ class LaneLog:
 
     @property
     def decode_seconds(self) -> float:
+        """Seconds since the prompt was read."""
         return self.clock - self.decode_from
 
     @property
@@ -78,6 +80,7 @@ class LaneLog:
         )
 
     def as_dict(self) -> dict[str, Any]:
+        """This lane's entries of the statistics."""
         return {
             "tokens": self.tokens,
             "target_passes": self.rounds + min(1, self.passes.get("prefill", 0)),
@@ -165,22 +168,25 @@ def explain(
 
     ideal: the formula with a verification as cheap as a plain pass (v = 1). Then the factors:
     verification (v is not 1), tokens (α varies from place to place, so a round does not give the
-    formula's mean), work (rounds with fewer guesses than m, at the end or where look-up found less),
-    overhead (time outside the passes). formula: ideal × verification, with everything measured.
+    formula's mean), work (rounds with fewer guesses than m, at the end or where look-up found
+    less), overhead (time outside the passes). formula: ideal × verification, all measured.
     """
     per_plain = _ratio(plain.decode_seconds, plain.decoded)
-    per_speculative = _ratio(speculative.decode_seconds, speculative.decoded)
-    measured = _ratio(per_plain, per_speculative)
+    measured = _ratio(per_plain, _ratio(speculative.decode_seconds, speculative.decoded))
     total = _ratio(_ratio(plain.clock, plain.tokens), _ratio(speculative.clock, speculative.tokens))
-    result: dict[str, Any] = {"measured": _round(measured), "total": _round(total)}
-    pass_s = _ratio(plain.seconds.get("decode", 0.0), plain.passes.get("decode", 0))
+    result: dict[str, Any] = {
+        "measured": _round(measured),
+        "total": _round(total),
+        "ideal": None,
+        "formula": None,
+        "factors": None,
+    }
+    if alpha is None or m is None or c is None or v is None or measured is None:
+        return result
+    pass_s = plain.seconds["decode"] / plain.passes["decode"]
     work = sum(speculative.seconds.get(kind, 0.0) for kind in ("decode", "draft", "verify"))
-    per_round = _ratio(_ratio(work, speculative.rounds), pass_s)
-    tokens = _ratio(speculative.decoded, speculative.rounds)
-    if None in (alpha, m, c, v, measured, per_round, tokens) or not per_round or not tokens:
-        return result | {"formula": None, "ideal": None, "factors": None}
-    assert alpha is not None and m is not None and c is not None and v is not None
-    assert measured is not None and per_round is not None and tokens is not None
+    per_round = work / speculative.rounds / pass_s
+    tokens = speculative.decoded / speculative.rounds
     expected = expected_tokens(alpha, m)
     ideal, formula = expected / (m * c + 1), expected / (m * c + v)
     factors = {
@@ -190,8 +196,8 @@ def explain(
         "overhead": measured / (tokens / per_round),
     }
     return result | {
-        "formula": _round(formula),
         "ideal": _round(ideal),
+        "formula": _round(formula),
         "factors": {name: _round(factor) for name, factor in factors.items()},
     }
 

@@ -17,7 +17,9 @@ LONGEST_UNFINISHED = 3
 class Decodes(Protocol):
     """The one method of a tokenizer that this module needs."""
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of tokens; special tokens have none."""
+        ...
 
 
 class Detokenizer:
@@ -65,7 +67,7 @@ class Detokenizer:
 
 
 def _without_unfinished(text: str) -> str:
-    """`text` without the replacement marks at its end that a next token may turn into a character."""
+    """`text` without marks at its end that a next token may turn into a character."""
     end = len(text)
     while end and text[end - 1] == REPLACEMENT and len(text) - end < LONGEST_UNFINISHED:
         end -= 1

@@ -75,6 +75,7 @@ class Transcript:
 
     @property
     def new_tokens(self) -> list[int]:
+        """The tokens after the prompt."""
         return self.tokens[self.prompt_length :]
 
     def append(self, token: int) -> str:

@@ -14,7 +14,8 @@ import pytest
 
 from kernels.race import race
 from kernels.settings import Settings
-from kernels.trace import MAX_BYTES, Trace, TraceError, compact, expand, loads, validate
+from kernels.trace import Trace, compact, expand, loads, validate
+from kernels.trace_check import MAX_BYTES, TraceError
 from tests.kernels.fakes import FakePair, TabularDecoder, random_table
 
 
