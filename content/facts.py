@@ -158,7 +158,9 @@ _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 def evaluate(formula: str, value_of: Callable[[str], float]) -> float:
-    """Evaluate ``+ - * / **`` over literals and dotted names, which ``value_of`` looks up.
+    """Evaluate ``+ - * / **``, ``min`` and ``max`` over literals and dotted names.
+
+    ``value_of`` looks up the names.
 
     Raises:
         ValueError: anything that is not arithmetic.
@@ -171,6 +173,8 @@ def evaluate(formula: str, value_of: Callable[[str], float]) -> float:
                 return float(literal)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
                 return _OPERATIONS[type(op)](walk(left), walk(right))
+            case ast.Call(func=ast.Name(id="min" | "max" as name), args=args, keywords=[]):
+                return (min if name == "min" else max)(walk(arg) for arg in args)
             case ast.Name() | ast.Attribute():
                 return value_of(ast.unparse(node))
             case _:

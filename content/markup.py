@@ -91,15 +91,17 @@ def math(latex: str, *, display: bool) -> str:
     Raises:
         ValueError: the converter does not know a command or gave something that is not XML.
     """
-    markup = convert(latex, display="block" if display else "inline")
     try:
+        markup: str = convert(latex, display="block" if display else "inline")
         root = ElementTree.fromstring(markup)
-    except ElementTree.ParseError as error:
-        raise ValueError(f"{latex!r} does not convert to MathML: {error}") from None
+    except Exception as error:  # the converter's errors share no base class
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{latex!r} does not convert to MathML: {reason}") from None
     unknown = [node.text for node in root.iter() if node.text and "\\" in node.text]
     if unknown:
         raise ValueError(f"{latex!r}: unknown command {unknown[0]}")
-    return markup
+    # Inside HTML the element needs no namespace, and the address looks like a remote resource.
+    return markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
 
 
 # --- parsing: core and inline rules -------------------------------------------------------------
