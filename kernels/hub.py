@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +22,22 @@ T = TypeVar("T")
 # Seconds until a machine without network falls through to the next place.
 CONNECT_SECONDS = 5.0
 _ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
-_WANTED = re.compile(
-    r"(model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json"
-    r"|(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|vocab)\.json"
-    r"|added_tokens\.json|merges\.txt|tokenizer\.model|chat_template\.jinja)"
-)
+# Everything a model needs at the top of its repository, as the hub's own patterns.
+_WANTED = [
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+]
 
 
 class Unavailable(Exception):
@@ -54,7 +66,9 @@ def cached(ref: str) -> Path | None:
 
     name, revision = _parts(ref)
     try:
-        found = snapshot_download(name, revision=revision, local_files_only=True)
+        found = snapshot_download(
+            name, revision=revision, local_files_only=True, allow_patterns=_WANTED
+        )
     except (LocalEntryNotFoundError, HfHubHTTPError, FileNotFoundError, ValueError):
         return None
     folder = Path(found)
@@ -76,7 +90,7 @@ def fetch(
     Raises `Unavailable` with the reason, or SdError `disk_full`. Interrupted downloads are resumed
     by huggingface_hub, which checks sizes and renames when a file is whole.
     """
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants, snapshot_download
 
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}:
         raise Unavailable("HF_HUB_OFFLINE is set")
@@ -94,33 +108,33 @@ def fetch(
     sizes = {
         file.rfilename: file.size or 0
         for file in info.siblings or []
-        if _WANTED.fullmatch(file.rfilename)
+        if any(fnmatch(file.rfilename, pattern) for pattern in _WANTED)
     }
     weights = sum(size for file, size in sizes.items() if file.endswith(".safetensors"))
     if not weights:
         raise Unavailable("it has no model.safetensors (other formats are not loaded)")
     if before_download is not None:
         before_download(weights)
+    total = sum(sizes.values())
     cache = Path(constants.HF_HUB_CACHE)
-    storage.require_space(cache, sum(sizes.values()))
-    bar = _progress_bar(progress, sum(sizes.values()))
-    # The small files first: a repository without a configuration fails before gigabytes have come.
-    for file in sorted(sizes, key=lambda file: sizes[file]):
-        try:
-            with storage.disk_errors(cache, sum(sizes.values())):
-                path = hf_hub_download(
-                    name,
-                    file,
-                    revision=info.sha,
-                    endpoint=endpoint(),
-                    etag_timeout=CONNECT_SECONDS,
-                    tqdm_class=bar,
-                )
-        except SdError:
-            raise
-        except Exception as error:
-            raise Unavailable(f"{file}: {explain(error, name)}") from error
-    return Path(path).parent
+    storage.require_space(cache, total)
+    blobs = cache / f"models--{name.replace('/', '--')}" / "blobs"
+    try:
+        with storage.disk_errors(cache, total), storage.watching(blobs, total, progress):
+            folder = snapshot_download(
+                name,
+                revision=revision,
+                endpoint=endpoint(),
+                etag_timeout=CONNECT_SECONDS,
+                allow_patterns=_WANTED,
+                max_workers=2,
+                tqdm_class=_silent_bar(),
+            )
+    except SdError:
+        raise
+    except Exception as error:
+        raise Unavailable(explain(error, name)) from error
+    return Path(folder)
 
 
 def explain(error: Exception, name: str) -> str:
@@ -177,25 +191,12 @@ def _with_deadline(call: Callable[[], T], seconds: float) -> T:
     return result[0]
 
 
-def _progress_bar(progress: storage.Progress, total: int) -> type[Any]:
-    """A bar for huggingface_hub that adds all files up and reports to `progress`."""
+def _silent_bar() -> type[Any]:
+    """A bar that draws nothing: the caller draws, from what arrives on disk."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-    done = 0
-
-    class Bar(tqdm):
+    class Silent(tqdm):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            kwargs["disable"] = True  # draw nothing; the caller draws
-            super().__init__(*args, **kwargs)
-            self._add(int(kwargs.get("initial") or 0))
+            super().__init__(*args, **{**kwargs, "disable": True})
 
-        def update(self, n: float | None = 1) -> bool | None:
-            self._add(int(n or 0))
-            return None
-
-        def _add(self, count: int) -> None:
-            nonlocal done
-            done += count
-            progress("download", min(done, total), total)
-
-    return Bar
+    return Silent

@@ -13,8 +13,9 @@ import json
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from filelock import FileLock, Timeout
 from kernels.errors import SdError
 
 # progress(stage, done, total): stages are "wait", "download", "check", "convert", "load", "probe";
-# done and total count bytes, except in "convert" (tensors), "wait" and "load" (0 of 1, 1 of 1).
+# done and total count bytes, except in "convert" (tensors), "wait", "load" and "probe" (0 or 1 of
+# 1). "download" is reported from another thread.
 Progress = Callable[[str, int, int], None]
 
 MANIFEST = "manifest.json"
@@ -112,6 +114,38 @@ def exclusive(path: Path, progress: Progress = silent) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def watching(folder: Path, total: int, progress: Progress) -> Iterator[None]:
+    """Report stage "download" from what arrives below `folder`, until the block ends.
+
+    Clients and their versions report progress in many ways; the disk is the same for all of them.
+    """
+    before = _bytes_below(folder)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            progress("download", max(0, min(_bytes_below(folder) - before, total)), total)
+
+    progress("download", 0, total)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    progress("download", total, total)
+
+
+def _bytes_below(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # moved meanwhile
+            size += path.lstat().st_size
+    return size
 
 
 def write_file(path: Path, chunks: Iterable[bytes]) -> tuple[int, str]:

