@@ -12,7 +12,7 @@ from kernels.errors import SdError
 COMMANDS = {
     "race": ("run plain and speculative decoding side by side", "kernels.cli_race:main"),
     "bench": ("measure the engine and print one JSON line", "kernels.bench:main"),
-    "weights": ("fetch and prepare the models", "kernels.weights:main"),
+    "weights": ("fetch and prepare the models", "kernels.cli_weights:main"),
     "distill": ("make a draft model out of a target", "kernels.distill:main"),
     "roofline": ("measure this machine's roofline", "kernels.roofline:main"),
     "tiles": ("record a kernel's tile schedule", "kernels.tiles:main"),

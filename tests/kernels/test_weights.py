@@ -18,8 +18,8 @@ import pytest
 from huggingface_hub import constants
 
 from kernels import hub, storage, weights, wheel
+from kernels.cli_weights import main
 from kernels.errors import SdError
-from kernels.weights_command import main
 from kernels.wheel import WheelSource
 from tests.kernels.weights_world import Server, hub_files, make_wheel, write_gguf
 
