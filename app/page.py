@@ -130,7 +130,8 @@ def _shared(lang: str, base: str) -> dict[str, Any]:
     return {
         "lang": lang,
         "html_lang": {"zh": "zh-CN"}.get(lang, lang),
-        "base": base,
+        # Not "base" or "title": Bokeh passes its own variables of those names.
+        "root": base,
         "article": article,
         "languages": content.LANGUAGES,
         "strings": content.strings(lang),

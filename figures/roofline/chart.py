@@ -12,7 +12,7 @@ from figures.roofline.model import K_MAX
 from figures.text import duration, num
 
 #: Borders of the plot in pixels: the view lays its draggable marker over the frame they leave.
-BORDER = {"left": 66, "right": 18, "top": 12, "bottom": 48}
+BORDER = {"left": 88, "right": 18, "top": 12, "bottom": 56}
 #: The x axis ends a little before one token and after the longest prompt.
 X_RANGE = (0.8, K_MAX * 1.25)
 HEIGHT = 360
@@ -45,7 +45,7 @@ def item(words: dict[str, str]) -> dict[str, Any]:
     font = "system-ui, sans-serif"
     powers = [2**i for i in range(0, 14)]
     seconds = [10.0**e for e in range(-10, 7)]
-    plot.xaxis.ticker = FixedTicker(ticks=[k for k in powers if powers.index(k) % 2 == 0], minor_ticks=powers)
+    plot.xaxis.ticker = FixedTicker(ticks=powers[::2], minor_ticks=powers, name="k_ticks")
     plot.xaxis.major_label_overrides = {k: num(k, 5) for k in powers}
     plot.yaxis.ticker = FixedTicker(ticks=seconds)
     plot.yaxis.major_label_overrides = {t: duration(t) for t in seconds}
@@ -94,7 +94,7 @@ def item(words: dict[str, str]) -> dict[str, Any]:
         y_offset=-10,
         x_offset=2,
         text_font_size="12px",
-        text_font=font,
+        text_font={"value": font},
     )
     texts.glyph.tags = ["text_color=--sd-ink-2"]
     result: dict[str, Any] = json_item(plot)

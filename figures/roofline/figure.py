@@ -60,7 +60,7 @@ class Roofline(Figure):
             ratio=num(f.here.time / f.decode.time),
         )
         if memory_bound and f.free:
-            text += words["say.free"].format(free=num(f.free, 7))
+            text = words["say.free"].format(before=text, free=num(f.free, 7))
         return text
 
     def table(self, lang: str) -> list[list[str]]:

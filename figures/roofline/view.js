@@ -20,17 +20,17 @@ const STOPS = (() => {
 })();
 const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const CONTEXTS = [0, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
-const BORDER = { left: 66, right: 18, top: 12, bottom: 48 };
+const BORDER = { left: 88, right: 18, top: 12, bottom: 56 };
 const HEIGHT = 360;
 
 /** The sentence under the figure; `figure.py` says the same. */
 function sentence(t, lang, k, f) {
   const memoryBound = f.here.read >= f.here.compute;
-  const text = t(memoryBound ? "say.memory" : "say.compute", {
+  const before = t(memoryBound ? "say.memory" : "say.compute", {
     k: num(k, lang, 5), time: duration(f.here.time, lang), read: duration(f.here.read, lang),
     compute: duration(f.here.compute, lang), per: duration(f.here.time / k, lang), ratio: num(f.here.time / f.decode.time, lang),
   });
-  return memoryBound && f.free ? text + t("say.free", { free: num(f.free, lang, 7) }) : text;
+  return memoryBound && f.free ? t("say.free", { before, free: num(f.free, lang, 7) }) : before;
 }
 
 function rows(t, lang, p, f) {
@@ -66,7 +66,7 @@ export function render({ model, el }) {
   const overlay = s("svg", { style: "position: absolute; inset: 0; width: 100%; height: 100%; pointer-events: none", "aria-hidden": "true" }, handle);
   const chartWrap = h("div", { style: { position: "relative" }, role: "img", "aria-label": t("alt") }, chartBox, overlay);
   const timeline = s("svg", { role: "img", "aria-label": t("alt_timeline"), width: "100%", height: 118 });
-  const warning = h("p", { class: "sd-warn", "aria-live": "polite" });
+  const warning = h("p", { class: "sd-note", "aria-live": "polite" });
   f.stage.append(
     h("p", { class: "sd-note" }, t("chart_title")), chartWrap,
     h("p", { class: "sd-note", style: { "margin-top": "8px" } }, t("timeline_title")), timeline);
@@ -92,7 +92,7 @@ export function render({ model, el }) {
   f.controls.append(
     slider(on, model, "k", { label: t("control.k"), values: STOPS, format: (k) => num(k, lang, 5) }), presetButtons,
     select(on, model, "hardware", { label: t("control.hardware"), options: hardwareOptions }), custom,
-    select(on, model, "model", { label: t("control.model"), options: Object.entries(data.models).map(([id, x]) => [id, x.name]) }),
+    select(on, model, "model", { label: t("control.model"), options: Object.entries(data.models).map(([id, x]) => [id, id === "dense-70b" ? t("control.article_model") : x.name]) }),
     segments(on, model, "precision", { label: t("control.precision"), options: [["bf16", "BF16"], ["int8", "FP8 / INT8"], ["int4", "INT4"]] }),
     slider(on, model, "batch", { label: t("control.batch"), values: BATCHES, format: (x) => num(x, lang, 4), wide: false }),
     slider(on, model, "m", { label: t("control.m"), format: String, wide: false }));
@@ -110,6 +110,9 @@ export function render({ model, el }) {
     const [y0, y1] = yRange(g);
     const range = chart.get("y_range");
     if (range.start !== y0 || range.end !== y1) range.setv({ start: y0, end: y1 });
+    const narrow = width < 560;
+    const every = narrow ? 4 : 2;
+    chart.get("k_ticks").ticks = Array.from({ length: 14 }, (_, e) => 2 ** e).filter((_, e) => e % every === 0);
     const passes = grid.map(g.at);
     chart.get("curves").data = { k: grid, read: passes.map((x) => x.read), compute: passes.map((x) => x.compute), time: passes.map((x) => x.time) };
     const marks = [["decode", 1], ["verify", p.m + 1], ["prefill", PREFILL]];
@@ -120,7 +123,7 @@ export function render({ model, el }) {
     chart.get("label_read").setv({ x: 40, y: g.at(40).read, text: t("limit.read"), x_offset: 0, y_offset: bend > 40 ? 8 : -20 });
     const kCompute = clamp(bend / 12, 1.2, 1200);
     chart.get("label_compute").setv({ x: kCompute, y: g.at(kCompute).compute, text: t("limit.compute"), y_offset: -20, x_offset: 10 });
-    chart.get("label_knee").setv({ x: bend, y: y0 * 1.5, text: g.knee <= K_MAX ? t("limit.knee", { k: num(g.knee, lang) }) : "" , text_align: bend > 600 ? "right" : "left", x_offset: bend > 600 ? -6 : 6 });
+    chart.get("label_knee").setv({ x: bend, y: y0 * 1.5, text: g.knee <= K_MAX ? t("limit.knee", { k: num(g.knee, lang) }) : "" , text_align: narrow || bend > 600 ? "right" : "left", x_offset: narrow || bend > 600 ? -6 : 6 });
   }
 
   function drawHere(g, p) {

@@ -118,7 +118,7 @@ export function frame({ model, el }) {
     h("div", { class: "sd-head" },
       h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("span", { class: "sd-number" }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
     h("p", { class: "sd-try" }, h("b", {}, t("ui.try_first"), " "), t("try")),
-    notes, bet, stage, controls, say, announcer, foot, panels.puzzle.element, panels.table.element, panels.embed?.element);
+    notes, bet, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, panels.embed?.element);
   el.append(root);
   on.add(() => root.remove());
 
