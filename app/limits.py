@@ -1,0 +1,71 @@
+"""What the owner of the server decides about live races, through the environment.
+
+===================  =======  ==================================================================
+variable             default  meaning
+===================  =======  ==================================================================
+``SD_PAIRS``         (first)  pairs that readers may choose, by name from kernels/presets.toml,
+                              separated by commas; the first one is loaded first
+``SD_TARGET``        –        another target, by path or Hugging Face id: offered as "custom"
+``SD_DRAFT``         –        its draft; without one, look-up drafting
+``SD_DEVICE``        auto     where the models run: "cpu", "cuda", …
+``SD_PRECISION``     auto     how their weights are held: "bf16", "fp32"
+``SD_MAX_LENGTH``    512      longest text of a race, in tokens
+``SD_MAX_PROMPT``    8000     longest prompt, in characters
+``SD_MAX_QUEUE``     40       races that may wait
+``SD_MAX_READERS``   500      connections at once
+``SD_KEEP_SECONDS``  60       how long a finished race can be fetched after a lost connection
+``SD_LEAVE_SECONDS`` 15       how long a race waits for a reader whose connection broke
+``SD_WARM``          0        1: load the first pair with the server, not with the first reader
+``SD_SOURCE``        –        ``module:Class``, another source of races (``app/sources.py``)
+===================  =======  ==================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernels.settings import BOUNDS, MAX_PROMPT_CHARACTERS
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of live races, see the table above. Times in seconds."""
+
+    length: int = 512
+    prompt: int = 8000
+    queue: int = 40
+    readers: int = 500
+    keep: float = 60.0
+    leave: float = 15.0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Limits:
+        """Read them from the environment.
+
+        Raises:
+            ValueError: a value is not a positive number; the message names the variable.
+        """
+
+        def whole(name: str, default: int, most: int | None = None) -> int:
+            text = environment.get(name, "").strip()
+            if not text:
+                return default
+            if not text.isdecimal() or int(text) < 1:
+                raise ValueError(f"{name}={text!r} must be a whole number above 0")
+            return int(text) if most is None else min(int(text), most)
+
+        return cls(
+            length=whole("SD_MAX_LENGTH", cls.length, int(BOUNDS["length"][1])),
+            prompt=whole("SD_MAX_PROMPT", cls.prompt, MAX_PROMPT_CHARACTERS),
+            queue=whole("SD_MAX_QUEUE", cls.queue),
+            readers=whole("SD_MAX_READERS", cls.readers),
+            keep=float(whole("SD_KEEP_SECONDS", int(cls.keep))),
+            leave=float(whole("SD_LEAVE_SECONDS", int(cls.leave))),
+        )
+
+
+def limits() -> Limits:
+    """Return the limits of this process."""
+    return Limits.of(os.environ)

@@ -1,0 +1,143 @@
+"""Where races come from: the seam between the server and an engine.
+
+The server, the figure and the recorder know nothing of an engine but this: a source says which
+pairs it offers, gets one ready, and yields the events of a race (docs/trace.md). The engine in
+this repository is one source; another one (a remote endpoint, say) is another class with the same
+three methods, named in ``SD_SOURCE=module:Class``. A source lives in a process of its own
+(``app/engine.py``), so it may block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernels import pairs
+from kernels.errors import SdError
+from kernels.pairs import Pair
+from kernels.settings import Settings
+
+Event = dict[str, Any]
+#: progress(stage, done, total): what the source is busy with; see kernels/storage.py for the
+#: stages.
+Progress = Callable[[str, int, int], None]
+
+CUSTOM = "custom"
+
+
+class Source(Protocol):
+    """Something that can run races. Made without arguments; making one must be quick."""
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the pairs on offer, the default first, before anything is loaded.
+
+        Each is ``{"name", "title", "languages": ["en"], "drafters": ["both", "lookup"],
+        "download": bytes, "memory": bytes}``.
+        """
+        ...
+
+    def prepare(self, pair: str, progress: Progress) -> None:
+        """Get a pair ready to race, reporting progress. Called before each race; quick when it is.
+
+        Raises:
+            SdError: it cannot be made ready; the code and detail reach the reader.
+        """
+        ...
+
+    def run(self, pair: str, settings: Settings, cancelled: Callable[[], bool]) -> Iterator[Event]:
+        """Yield the events of one race, ``start`` first and ``end`` last.
+
+        ``cancelled`` is asked before each pass; once it is true the race ends within a pass.
+
+        Raises:
+            SdError: the race cannot start or go on.
+        """
+        ...
+
+
+class KernelSource:
+    """The engine of this repository, one pair in memory at a time."""
+
+    def __init__(self) -> None:
+        names = [n.strip() for n in os.environ.get("SD_PAIRS", "").split(",") if n.strip()]
+        self._presets = {name: pairs.preset(name) for name in names}
+        self._target, self._draft = os.environ.get("SD_TARGET"), os.environ.get("SD_DRAFT")
+        if not names and not self._target:
+            first = next(iter(pairs.presets().values()))
+            self._presets = {first.name: first}
+        self._loaded: Pair | None = None
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the presets that the owner offers, and the custom pair if there is one."""
+        offered = [
+            {
+                "name": preset.name,
+                "title": preset.title,
+                "languages": list(preset.languages),
+                "drafters": _drafters(_has_draft(preset)),
+                "download": preset.download,
+                "memory": preset.memory,
+            }
+            for preset in self._presets.values()
+        ]
+        if self._target:
+            custom = {
+                "name": CUSTOM,
+                "title": " + ".join(filter(None, (self._target, self._draft))),
+                "languages": ["zh", "en"],
+                "drafters": _drafters(bool(self._draft)),
+                "download": 0,
+                "memory": 0,
+            }
+            offered.insert(0, custom)
+        return offered
+
+    def prepare(self, pair: str, progress: Progress) -> None:
+        """Load the pair, after letting go of another one: two may not fit."""
+        if self._loaded is not None and self._loaded.name == pair:
+            return
+        if pair not in {*self._presets, *([CUSTOM] if self._target else [])}:
+            raise SdError("unknown_pair", f"This server does not offer {pair!r}.", name=pair)
+        self._loaded = None
+        device = os.environ.get("SD_DEVICE", "auto")
+        precision = os.environ.get("SD_PRECISION", "auto")
+        self._loaded = pairs.load_pair(
+            pair,
+            target=self._target if pair == CUSTOM else None,
+            draft=self._draft if pair == CUSTOM else None,
+            progress=progress,
+            device=device,
+            precision=precision,
+        )
+
+    def run(self, pair: str, settings: Settings, cancelled: Callable[[], bool]) -> Iterator[Event]:
+        """Race on the loaded pair."""
+        from kernels.race import race
+
+        assert self._loaded is not None
+        assert self._loaded.name == pair
+        return race(self._loaded, settings, cancelled=cancelled, command="live, on the page")
+
+
+def _has_draft(preset: pairs.Preset) -> bool:
+    """Return whether the preset has a draft model (the shipped one may not be in this copy)."""
+    if preset.ships_draft:
+        return (Path(pairs.__file__).parent / preset.draft).exists()
+    return preset.draft != pairs.NO_DRAFT
+
+
+def _drafters(model: bool) -> list[str]:
+    """Return what the reader may choose from; the first one is the default."""
+    return ["both", "model", "lookup"] if model else ["lookup"]
+
+
+def source() -> Source:
+    """Make the source that ``SD_SOURCE`` names, or the engine of this repository."""
+    module, _, name = os.environ.get("SD_SOURCE", "").partition(":")
+    if not module:
+        return KernelSource()
+    made: Source = getattr(import_module(module), name)()
+    return made
