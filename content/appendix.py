@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from content.facts import Number
-from content.markup import Book
+from content.markup import Book, origin
 
 
 def references_html(book: Book) -> str:
@@ -31,7 +31,7 @@ def numbers_html(book: Book) -> str:
     titles = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     name = escape(book.strings["ui.numbers"])
     return (
-        f'<div class="sd-table" role="group" tabindex="0" aria-label="{name}">'
+        f'<div class="tablewrap" role="group" tabindex="0" aria-label="{name}">'
         f'<table class="sd-numbers">\n<thead><tr>{titles}</tr></thead>\n'
         f"<tbody>\n{rows}</tbody></table></div>\n"
     )
@@ -39,17 +39,13 @@ def numbers_html(book: Book) -> str:
 
 def _row(book: Book, number: Number) -> str:
     label = escape(book.strings[f"number.{number.key}"])
-    origin = f"<code>{escape(number.formula)}</code>"
-    if not number.formula:
-        source = escape(number.source)
-        origin = (
-            f'<a href="{escape(number.url)}" rel="noopener" lang="en">{source}</a>'
-            if number.url
-            else f'<span lang="en">{source}</span>'
-        )
-        if number.accessed:
-            origin += f", {escape(book.strings['ui.accessed'].format(date=number.accessed))}"
+    where = escape(origin(number, book.strings))
+    if number.formula:
+        where = f"<code>{where}</code>"
+    elif number.url:
+        read = escape(book.strings["ui.accessed"].format(date=number.accessed))
+        where = f'<a href="{escape(number.url)}" rel="noopener" lang="en">{where}</a>, {read}'
     return (
         f'<tr id="{number.anchor}"><th scope="row">{label} <code>{number.key}</code></th>'
-        f"<td>{escape(number.shown)}</td><td>{origin}</td></tr>\n"
+        f"<td>{escape(number.shown)}</td><td>{where}</td></tr>\n"
     )

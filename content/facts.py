@@ -27,9 +27,11 @@ class Number:
     unit: str
     """Empty for a pure number."""
     source: str
-    """Who says so; empty for a derived number."""
+    """Who says so; empty if nobody had to be asked."""
     url: str
     accessed: date | None
+    origin: str
+    """For a number without a source or formula: ``ui.origin_<origin>`` says where it is from."""
     formula: str
     """Over the keys of other numbers, for example ``h100.flops / h100.bandwidth``; or empty."""
     used_in: tuple[str, ...]
@@ -92,8 +94,8 @@ def _number(key: str, entry: dict[str, Any], value_of: Callable[[str], float]) -
     formula = str(entry.get("formula", ""))
     if formula and "value" in entry:
         raise ContentError(NUMBERS_FILE, f"{key}: a derived number states no value of its own")
-    if not formula and not entry.get("source"):
-        raise ContentError(NUMBERS_FILE, f"{key}: needs a source, or a formula")
+    if sum(bool(entry.get(name)) for name in ("source", "origin", "formula")) != 1:
+        raise ContentError(NUMBERS_FILE, f"{key}: needs a source, an origin or a formula")
     try:
         value = evaluate(formula, value_of) if formula else float(entry["value"])
     except (ArithmeticError, KeyError, SyntaxError, ValueError) as error:
@@ -105,6 +107,7 @@ def _number(key: str, entry: dict[str, Any], value_of: Callable[[str], float]) -
         source=str(entry.get("source", "")),
         url=str(entry.get("url", "")),
         accessed=entry.get("accessed"),
+        origin=str(entry.get("origin", "")),
         formula=formula,
         used_in=tuple(entry.get("used_in", ())),
     )

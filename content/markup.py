@@ -85,6 +85,13 @@ def render(path: Path, section: str, book: Book) -> tuple[str, str]:
     return str(env["title"]), html
 
 
+def origin(number: Number, words: dict[str, str]) -> str:
+    """Where a number comes from, in words: its source, its formula, or what the strings say."""
+    if number.formula:
+        return f"= {number.formula}"
+    return number.source or words[f"ui.origin_{number.origin}"]
+
+
 def math(latex: str, *, display: bool) -> str:
     """LaTeX → MathML.
 
@@ -100,6 +107,8 @@ def math(latex: str, *, display: bool) -> str:
     unknown = [node.text for node in root.iter() if node.text and "\\" in node.text]
     if unknown:
         raise ValueError(f"{latex!r}: unknown command {unknown[0]}")
+    # A function's name is an identifier applied to what follows, not an operator with wide spaces.
+    markup = re.sub(r"<mo>(min|max|Pr|norm)</mo>", r"<mi>\1</mi><mo>&#x2061;</mo>", markup)
     # Inside HTML the element needs no namespace, and the address looks like a remote resource.
     return markup.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
 
@@ -244,7 +253,7 @@ def _link(env: Any, block: Token, token: Token, text: str) -> tuple[str, Token |
                 "href": f"#{number.anchor}",
                 "data-label": book.strings[f"number.{name}"],
                 "data-value": number.shown,
-                "data-source": number.source or f"= {number.formula}",
+                "data-source": origin(number, book.strings),
             }
         case "term":
             if f"term.{name}.definition" not in book.strings:
@@ -333,7 +342,7 @@ def _render_table(self: Any, tokens: Sequence[Token], i: int, options: Any, env:
     name = escape(env["book"].strings["ui.table"])
     if tokens[i].nesting < 0:
         return "</table></div>\n"
-    return f'<div class="sd-table" role="group" aria-label="{name}" tabindex="0"><table>\n'
+    return f'<div class="tablewrap" role="group" aria-label="{name}" tabindex="0"><table>\n'
 
 
 def _build() -> MarkdownIt:

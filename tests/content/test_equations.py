@@ -21,15 +21,12 @@ LATEX = {
     "read-time": r"\frac{140\ \text{GB}}{3.35\ \text{TB/s}} \approx 41.8\ \text{ms}",
     "compute-time": r"\frac{140\ \text{GFLOP}}{989\ \text{TFLOP/s}} \approx 0.14\ \text{ms}",
     "pass-time": r"t(k) = \max\left(\frac{bN}{B},\ \frac{2Nk}{F}\right)",
-    "knee": r"k^{*} = \frac{bF}{2B}",
+    "knee": r"k_{\text{knee}} = \frac{bF}{2B}",
     "acceptance": r"\Pr[\text{accept } x] = \min\left(1,\ \frac{p(x)}{q(x)}\right)",
     "residual": r"r(x) = \frac{\max(0,\ p(x) - q(x))}{\sum_{y} \max(0,\ p(y) - q(y))}",
-    "rejection": r"1 - \sum_{y} \min(p(y), q(y)) = \sum_{y} \max(0,\ p(y) - q(y))",
-    "lossless": r"\min(p(x), q(x)) + \max(0,\ p(x) - q(x)) = p(x)",
-    "acceptance-rate": (
-        r"\alpha = \sum_{x} \min(p(x), q(x))"
-        r" = 1 - \frac{1}{2}\sum_{x} \lvert p(x) - q(x) \rvert"
-    ),
+    "rejection": r"1 - \sum \min(p, q) = \sum \max(0,\ p - q)",
+    "lossless": r"\min(p, q) + \max(0,\ p - q) = p",
+    "acceptance-rate": r"\alpha = \sum \min(p, q) = 1 - \frac{1}{2}\sum \lvert p - q \rvert",
     "expected-tokens": (
         r"1 + \alpha + \alpha^{2} + \dots + \alpha^{m} = \frac{1 - \alpha^{m+1}}{1 - \alpha}"
     ),

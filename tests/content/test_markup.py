@@ -107,8 +107,12 @@ def test_chinese_lines_join_without_a_space(tmp_path: Path, book: Book) -> None:
 
 def test_tables_scroll_in_a_box_of_their_own(tmp_path: Path, book: Book) -> None:
     out = html(tmp_path, book, "| a | b |\n|---|---|\n| 1 | 2 |")
-    assert out.startswith('<div class="sd-table" role="group"')
+    assert out.startswith('<div class="tablewrap" role="group"')
     assert out.rstrip().endswith("</table></div>")
+
+
+def test_function_names_are_identifiers() -> None:
+    assert "<mi>max</mi><mo>&#x2061;</mo>" in math(r"\max(a, b)", display=False)
 
 
 def test_math_becomes_mathml() -> None:

@@ -137,6 +137,7 @@ def test_broken_number_files_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("content.facts.NUMBERS_FILE", file)
     for body, message in [
         ("[a]\nvalue = 1", "needs a source"),
+        ('[a]\nvalue = 1\nsource = "x"\norigin = "example"', "needs a source"),
         ('[a]\nvalue = 1\nsource = "x"\nformula = "2"', "no value of its own"),
         ('[a]\nformula = "b + 1"', "no number named b"),
         ('[a]\nformula = "b"\n[b]\nformula = "a"', "depends on itself"),
