@@ -2,8 +2,8 @@
 
 Done once, so that every later start reads the same few files whatever the weights' origin. The
 `gguf` package reads and de-quantises; what is ours is the naming, the order of the query and key
-rows, and the tokenizer. transformers can load GGUF too, but takes a few times as long, and (5.24)
-splits digits differently from the original tokenizer, see `_PRE_TOKENIZERS`.
+rows, and the tokenizer. transformers can load GGUF too, but needs another package for it, takes a
+few times as long, and (5.24) cuts digits differently from the original, see `_PRE_TOKENIZERS`.
 """
 
 from __future__ import annotations

@@ -187,9 +187,9 @@ class _Wanted:
     def memory_device(self) -> str:
         if self.device != "auto":
             return self.device
-        import torch
+        from kernels.model import _has_cuda
 
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if _has_cuda() else "cpu"
 
 
 def _needed(parameters: int, wanted: _Wanted) -> int:
@@ -213,7 +213,9 @@ def _load(ref: str, wanted: _Wanted, progress: storage.Progress) -> tuple[Decode
     progress("load", 0, 1)
     try:
         decoder = load_decoder(folder, device=wanted.device, precision=wanted.precision)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, SdError) and error.code != "corrupt_weights":
+            raise  # an architecture that is not supported, say
         # Sizes agreed, yet it does not load: now the whole content is worth comparing.
         if not weights.repair(folder, progress=progress):
             raise

@@ -192,7 +192,7 @@ def _from_name(
             return found
         except SdError as error:
             hub.discard_corrupt(found)
-            tried.append(Tried("hugging_face_cache", str(found), str(error.detail["reason"])))
+            tried.append(Tried("hugging_face_cache", str(found), str(error.detail["why"])))
     else:
         tried.append(Tried("hugging_face_cache", str(constants.HF_HUB_CACHE), "not there"))
 
