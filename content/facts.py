@@ -195,7 +195,7 @@ def shown(value: float, unit: str) -> str:
     """Format a value with an SI prefix and four significant digits at most.
 
     Prefixes are decimal (1 GB = 1e9 bytes), as data sheets count. Units other than B, B/s, FLOP,
-    FLOP/s and s carry no prefix: ``70 × 10⁹``, ``10 000``.
+    FLOP/s and s carry no prefix: ``70 × 10⁹``, ``10,000``.
     """
     if unit in {"B", "B/s", "FLOP", "FLOP/s"}:
         scale, prefix = next(((s, f" {p}") for s, p in _LARGE if value >= s), (1.0, " "))
@@ -205,5 +205,5 @@ def shown(value: float, unit: str) -> str:
         scale, prefix = next(((s, p) for s, p in _POWERS if value >= s), (1.0, ""))
         prefix += " " if unit else ""
     scaled = value / scale
-    digits = f"{scaled:.4g}" if scaled < 1e4 else f"{scaled:,.0f}".replace(",", "\u202f")
+    digits = f"{scaled:.4g}" if scaled < 1e4 else f"{scaled:,.0f}"
     return f"{digits}{prefix}{unit}"
