@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from jinja2 import Environment, FileSystemLoader, Template
+from markupsafe import Markup, escape
 
 import content
 import figures
@@ -123,20 +126,18 @@ def script_json(value: Any) -> Markup:
 def _shared(lang: str, base: str) -> dict[str, Any]:
     """Return the template variables that do not depend on the reader."""
     article = content.article(lang)
-    fallback = {
-        figure.id: {"title": figure.words(lang)["title"], "text": figure().describe(lang)}
-        for figure in figures.every()
-    }
     return {
         "lang": lang,
         "html_lang": {"zh": "zh-CN"}.get(lang, lang),
         # Not "base" or "title": Bokeh passes its own variables of those names.
         "root": base,
         "article": article,
+        "lede": with_fallbacks(article.lede, lang),
+        "sections": [(s.id, s.title, with_fallbacks(s.html, lang)) for s in article.sections],
+        "appendix": [(s.id, s.title, s.html) for s in (article.references, article.numbers)],
         "languages": content.LANGUAGES,
         "strings": content.strings(lang),
         "import_map": Markup(import_map(base)),  # noqa: S704
-        "fallback": script_json(fallback),
         "boot": script_json(
             {
                 "base": base,
@@ -147,6 +148,55 @@ def _shared(lang: str, base: str) -> dict[str, Any]:
             }
         ),
     }
+
+
+SLOT = re.compile(r'(<div class="sd-slot"[^>]* data-figure="(\w+)"[^>]*>)</div>')
+
+
+def with_fallbacks(html: str, lang: str) -> str:
+    """Put into each figure's place what it shows, in words: for readers without scripts, for feeds, for print."""
+
+    def fill(match: re.Match[str]) -> str:
+        figure = figures.get(match[2])
+        words = figure.words(lang)
+        return (
+            f'{match[1]}<div class="fallback"><p><b>{escape(words["title"])}</b></p>'
+            f"<p>{escape(figure().describe(lang))}</p></div></div>"
+        )
+
+    return SLOT.sub(lambda m: fill(m) if m[2] in figures.IDS else m[0], html)
+
+
+@cache
+def _figure_template() -> Template:
+    folder = Path(__file__).parent / "templates"
+    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("figure.html")
+
+
+def figure_page(figure_id: str, request: Request) -> str:
+    """Return the page that shows one figure alone, for an iframe.
+
+    Raises:
+        KeyError: no figure has this id.
+    """
+    spec = next((s for s in specs(request.lang, request.base) if s["id"] == figure_id), None)
+    if spec is None:
+        raise KeyError(figure_id)
+    shared = _shared(request.lang, request.base)
+    return _figure_template().render(
+        {k: shared[k] for k in ("lang", "html_lang", "root", "import_map")},
+        theme=request.theme,
+        title=f"{spec['strings']['title']} · {title(request)}",
+        fallback=figures.get(figure_id)().describe(request.lang),
+        boot=script_json(
+            {
+                "base": request.base,
+                "lang": request.lang,
+                "strings": interface(request.lang),
+                "figure": spec | {"pageUrl": request.base, "number": None},
+            }
+        ),
+    )
 
 
 def variables(request: Request) -> dict[str, Any]:

@@ -69,6 +69,27 @@ class FigureFiles(Compressed):
         self.send(body, small, TYPES[path.suffix])
 
 
+class FigurePage(RequestHandler):
+    """One figure alone, for an iframe on somebody's page."""
+
+    def initialize(self, **_: Any) -> None:
+        """Take no options."""
+
+    def get(self, figure_id: str) -> None:
+        """Send the page of one figure in the state that the address names."""
+        request = page.Request.of(
+            arguments=self.request.arguments,
+            headers=self.request.headers,
+            path=base_of(self, "/figure/"),
+        )
+        try:
+            html = page.figure_page(figure_id, request)
+        except KeyError:
+            raise HTTPError(404) from None
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(html)
+
+
 class Library(Compressed):
     """BokehJS, which Bokeh itself would send uncompressed (1.3 MB instead of 0.35)."""
 
@@ -137,6 +158,7 @@ ROUTES: list[tuple[str, type[RequestHandler]]] = [
     (r"/content/(\w+)\.json", Bundle),
     (r"/chart/(\w+)\.(\w+)\.json", Chart),
     (r"/lib/bokeh\.min\.js", Library),
+    (r"/figure/(\w+)", FigurePage),
     (r"/health", Health),
     (r"/live", LiveHandler),
 ]

@@ -14,9 +14,12 @@ let lang = boot.lang;
 const parameters = () => new URLSearchParams(location.search);
 
 /** Only what belongs to figures: { "roofline.k": "5" } → { k: "5" } for roofline. */
-function stateOf(id, from = parameters()) {
+function stateOf({ id, schema }, from = parameters()) {
   const state = {};
-  for (const [key, value] of from) if (key.startsWith(`${id}.`)) state[key.slice(id.length + 1)] = value;
+  for (const [key, value] of from) {
+    const name = key.slice(id.length + 1);
+    if (key.startsWith(`${id}.`) && !schema[name]?.private) state[name] = value;
+  }
   return state;
 }
 
@@ -57,7 +60,7 @@ async function mountAll() {
     const found = boot.figures[id];
     if (!found) continue;
     const spec = specOf(found, boot.strings);
-    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(id) }, onSave: writeUrl, extras: { base: boot.base } });
+    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(spec) }, onSave: writeUrl, extras: { base: boot.base } });
     model.on("change", writeUrl);
     const entry = { spec, model, slot, end: () => {} };
     figures.set(id, entry);
