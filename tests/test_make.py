@@ -241,3 +241,39 @@ def test_missing_browser_is_said_clearly(
     monkeypatch.setattr(prepare, "install", lambda packages: None)
     assert prepare.main() == 1
     assert "CHROMIUM=/path/to/it make test" in capsys.readouterr().err
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH on which `apt-get` and `sudo` only write down how they were called."""
+    record = tmp_path / "called"
+    fake(tmp_path, "apt-get", f'echo "apt-get $*" >> {record}')
+    fake(tmp_path, "sudo", f'echo "sudo $*" >> {record}; [ "$ASKS" != yes ] || exit 1')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.defpath}")
+    return record
+
+
+@POSIX
+def test_root_installs_what_is_missing(apt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    prepare.install([])
+    assert not apt.exists()
+    prepare.install(["chromium"])
+    update, install_ = apt.read_text().splitlines()
+    assert update.startswith("apt-get update")
+    assert install_.startswith("apt-get install --yes")
+    assert install_.endswith(" chromium")
+
+
+@POSIX
+def test_a_password_is_never_asked_for(
+    apt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("ASKS", "yes")
+    prepare.install(["chromium", "gcc"])
+    assert apt.read_text() == "sudo -n true\n"
+    assert "sudo apt-get install chromium gcc" in capsys.readouterr().out
+    monkeypatch.setenv("ASKS", "no")
+    prepare.install(["gcc"])
+    assert "apt-get install --yes -qq --no-install-recommends gcc" in apt.read_text()

@@ -6,9 +6,12 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from kernels.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 LANGUAGES = ("zh", "en")
@@ -179,3 +182,12 @@ def test_both_languages_have_the_same_files_and_keys() -> None:
             differ = keys(zh[path]) ^ keys(en[path])
             faults += [f"{path}: {key} only in one language" for key in sorted(differ)]
     assert faults == []
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_that_is_listed_exists(command: str) -> None:
+    module, function = COMMANDS[command][1].split(":")
+    assert callable(getattr(import_module(module), function))
