@@ -16,7 +16,7 @@ PAGES = {
     "/console": "<script>console.error('broken figure')</script>",
     "/exception": "<script>setTimeout(() => { throw new Error('out of tune') })</script>",
     "/missing": "<img src='/nothing.png'>",
-    "/elsewhere": "<script src='https://cdn.example.org/x.js'></script>",
+    "/elsewhere": "<script src='https://scripts.example.org/x.js'></script>",
     "/socket": "<script>new WebSocket('wss://live.example.org/')</script>",
 }
 
@@ -63,7 +63,7 @@ def test_a_clean_page_is_clean(browser: Browser, site: str) -> None:
         ("/console", "console error: broken figure"),
         ("/exception", "exception: out of tune"),
         ("/missing", "status 404"),
-        ("/elsewhere", "request to another site: https://cdn.example.org/x.js"),
+        ("/elsewhere", "request to another site: https://scripts.example.org/x.js"),
         ("/socket", "WebSocket to another site: wss://live.example.org/"),
     ],
 )
