@@ -155,20 +155,21 @@ class ModelDrafter:
 
         At least the last token is read again, for its logits.
         """
+        if not self._begin < len(text) <= self._begin + self._capacity:
+            # The text has outgrown the cache (or, after guesses ran ahead, begins before it).
+            self._begin = max(0, len(text) - max(1, self._capacity // 2))
+            self._read.clear()
         window = list(text[self._begin :])
         shared = min(len(self._read), len(window) - 1)
         while self._read[:shared] != window[:shared]:
             shared -= 1
-        if len(window) > self._capacity:
-            self._begin = len(text) - max(1, self._capacity // 2)
-            window, shared = list(text[self._begin :]), 0
         self._cache.rollback(shared)
         del self._read[shared:]
         return window[shared:]
 
     def _readable(self, text: Sequence[int]) -> bool:
         """Whether the draft knows all tokens (the target's vocabulary may be padded further)."""
-        return max(text[self._begin + len(self._read) :], default=0) < self._decoder.vocab_size
+        return max(text) < self._decoder.vocab_size
 
 
 class LookupDrafter:

@@ -284,7 +284,7 @@ def agreement(plain: Lane, speculative: Lane, settings: Settings, pair: Pair) ->
     for lane, token in ((plain, mine[position]), (speculative, theirs[position])):
         sides[lane.name] = {
             "id": token,
-            "text": pair.tokenizer.decode([token]),
+            "text": pair.tokenizer.token_text(token),
             "logit": float(f"{lane.winners[position][0]:.6g}"),
         }
     gap = max(lane.winners[position][1] for lane in (plain, speculative))

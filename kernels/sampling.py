@@ -41,13 +41,13 @@ def fit(row: Row, vocab_size: int) -> Row:
     return np.concatenate([row, padding], axis=-1)
 
 
-def penalize(row: Row, seen: Iterable[int], penalty: float) -> Row:
+def penalize(row: Row, seen: Iterable[int], penalty: float) -> Distribution:
     """Repetition penalty (Keskar et al. 2019): tokens in `seen` lose logit, once each.
 
     A positive logit is divided by `penalty`, a negative one multiplied. Returns a new row (V,).
     """
     ids = np.fromiter((i for i in set(seen) if i < row.shape[-1]), dtype=np.int64)
-    changed = row.copy()
+    changed = row.astype(np.float64)
     values = changed[ids]
     changed[ids] = np.where(values > 0, values / penalty, values * penalty)
     return changed

@@ -31,6 +31,7 @@ class LaneLog:
     passes: dict[str, int] = field(default_factory=dict)
     origins: dict[str, int] = field(default_factory=dict)
     judged_by: dict[str, list[int]] = field(default_factory=dict)  # by drafter: [kept, judged]
+    guesses: list[int] = field(default_factory=list)  # of each round
     drafted: int = 0
 
     def add(self, item: Pass, clock: float) -> None:
@@ -45,6 +46,8 @@ class LaneLog:
         if item.kind == "draft":
             self.drafted += len(item.tokens)
             return
+        if item.kind != "prefill":
+            self.guesses.append(item.rows - 1)  # the other row is the last token of the text
         for token in item.tokens:
             self.origins[token.origin] = self.origins.get(token.origin, 0) + 1
             if token.by is not None:
@@ -167,9 +170,10 @@ def explain(
     """From the ideal speed-up to the measured one, one factor at a time; their product is exact.
 
     ideal: the formula with a verification as cheap as a plain pass (v = 1). Then the factors:
-    verification (v is not 1), tokens (α varies from place to place, so a round does not give the
-    formula's mean), work (rounds with fewer guesses than m, at the end or where look-up found
-    less), overhead (time outside the passes). formula: ideal × verification, all measured.
+    verification (v is not 1), guesses (rounds with fewer of them than m, at the end or where
+    look-up found less: tokens lost against work saved), variation (α differs from place to place,
+    so rounds do not give the formula's mean), overhead (time outside the passes). formula: ideal ×
+    verification.
     """
     per_plain = _ratio(plain.decode_seconds, plain.decoded)
     measured = _ratio(per_plain, _ratio(speculative.decode_seconds, speculative.decoded))
@@ -188,11 +192,12 @@ def explain(
     per_round = work / speculative.rounds / pass_s
     tokens = speculative.decoded / speculative.rounds
     expected = expected_tokens(alpha, m)
+    as_guessed = sum(expected_tokens(alpha, n) for n in speculative.guesses) / speculative.rounds
     ideal, formula = expected / (m * c + 1), expected / (m * c + v)
     factors = {
         "verification": formula / ideal,
-        "tokens": tokens / expected,
-        "work": (m * c + v) / per_round,
+        "guesses": (as_guessed / per_round) / formula,
+        "variation": tokens / as_guessed,
         "overhead": measured / (tokens / per_round),
     }
     return result | {

@@ -1,74 +1,48 @@
 """Text out of tokens, one token at a time, without broken characters.
 
-A byte-level token may end in the middle of a character (most Chinese characters and every emoji
-are several bytes, often several tokens). The detokenizer shows only what can no longer change.
+A token may end in the middle of a character (most Chinese characters and every emoji are several
+bytes, often several tokens). Tokens stand for bytes; an incremental UTF-8 decoder keeps the bytes
+of an unfinished character until the rest arrives, so what is shown never changes afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
 from typing import Protocol
 
-REPLACEMENT = "\ufffd"
-#: An unfinished UTF-8 sequence is at most three bytes, hence at most three replacement marks.
-LONGEST_UNFINISHED = 3
 
+class HasBytes(Protocol):
+    """What this module needs of a tokenizer."""
 
-class Decodes(Protocol):
-    """The one method of a tokenizer that this module needs."""
+    @property
+    def special_tokens(self) -> frozenset[int]:
+        """Ids that carry structure (start, end, roles) and no text."""
+        ...
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of tokens; special tokens have none."""
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token stands for."""
         ...
 
 
 class Detokenizer:
-    """Turns tokens into pieces of text whose concatenation is the text of all tokens.
+    """Turns tokens into pieces of text whose concatenation is the text of all tokens."""
 
-    Decoding everything again at each token would take quadratic time, so it keeps a window that
-    begins at the last complete chunk: enough context for tokenizers that treat the first token of a
-    text specially, and short.
-    """
-
-    def __init__(self, tokenizer: Decodes) -> None:
+    def __init__(self, tokenizer: HasBytes) -> None:
         self._tokenizer = tokenizer
-        self._window: list[int] = []
-        self._context = 0  # how many tokens of the window are context, already shown in full
-        self._shown = 0  # how many characters of the window's text are out
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
         """The text that `token` completes; empty while a character is unfinished."""
-        self._window.append(token)
-        text = self._tokenizer.decode(self._window)
-        stable = _without_unfinished(text)
-        piece = stable[self._shown :]
-        self._shown = max(self._shown, len(stable))
-        if stable == text and piece:
-            # Everything is out: what was new becomes the context of what follows.
-            self._window = self._window[self._context :]
-            self._context = len(self._window)
-            self._shown = len(self._tokenizer.decode(self._window))
-        return piece
+        if token in self._tokenizer.special_tokens:
+            return ""
+        return self._decoder.decode(self._tokenizer.token_bytes(token))
 
     def flush(self) -> str:
-        """What was held back, at the end of the text: the mark of a character never finished."""
-        text = self._tokenizer.decode(self._window)
-        piece = text[self._shown :]
-        self._shown = len(text)
-        return piece
+        """At the end of the text: U+FFFD if a character was never finished, else nothing."""
+        return self._decoder.decode(b"", final=True)
 
     def fork(self) -> Detokenizer:
         """An independent copy, to see the text of tokens that may yet be rejected."""
         twin = Detokenizer(self._tokenizer)
-        twin._window = self._window.copy()
-        twin._context = self._context
-        twin._shown = self._shown
+        twin._decoder.setstate(self._decoder.getstate())
         return twin
-
-
-def _without_unfinished(text: str) -> str:
-    """`text` without marks at its end that a next token may turn into a character."""
-    end = len(text)
-    while end and text[end - 1] == REPLACEMENT and len(text) - end < LONGEST_UNFINISHED:
-        end -= 1
-    return text[:end]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from kernels.errors import SdError
 from kernels.settings import Settings
-from kernels.text import Decodes, Detokenizer
+from kernels.text import Detokenizer, HasBytes
 
 Reason = Literal["end", "stop", "length", "context", "cancelled"]
 
@@ -45,7 +45,7 @@ class Transcript:
         self,
         prompt: Sequence[int],
         settings: Settings,
-        tokenizer: Decodes,
+        tokenizer: HasBytes,
         *,
         context_length: int,
         end_tokens: Collection[int],

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from kernels.passes import Pass
+from kernels.race import Lane, encode_prompt, plain_lane, speculative_lane
+from kernels.settings import Settings
 
 POISON = -1  # what a rolled-back slot holds: reading it gives NaN logits
 
@@ -53,13 +58,13 @@ class TabularDecoder:
         self.end_tokens = end_tokens
         self.name = name
         self.head_ids = None if head_ids is None else np.array(head_ids, dtype=np.int32)
-        self.caches: list[FakeCache] = []
-        self.calls: list[tuple[int, ...]] = []
+        self.caches: weakref.WeakSet[FakeCache] = weakref.WeakSet()
 
     def new_cache(self, capacity: int) -> FakeCache:
         assert capacity <= self.context_length, "a cache beyond the context"
-        self.caches.append(FakeCache(capacity))
-        return self.caches[-1]
+        cache = FakeCache(capacity)
+        self.caches.add(cache)
+        return cache
 
     def forward(
         self, tokens: Sequence[int], cache: FakeCache, *, last_only: bool = False
@@ -67,7 +72,6 @@ class TabularDecoder:
         assert tokens, "a pass over nothing"
         assert cache in self.caches, "somebody else's cache"
         assert cache.length + len(tokens) <= cache.capacity, "past the end of the cache"
-        self.calls.append(tuple(tokens))
         rows = []
         for token in tokens:
             assert 0 <= token < self.vocab_size, f"token {token} is not in the vocabulary"
@@ -112,6 +116,7 @@ class LetterTokenizer:
 
     def __init__(self, end_tokens: tuple[int, ...] = ()) -> None:
         self.end_tokens = end_tokens
+        self.special_tokens = frozenset(end_tokens)
 
     def encode(self, text: str) -> list[int]:
         return [ord(c) - 97 for c in text]
@@ -120,7 +125,13 @@ class LetterTokenizer:
         return self.encode(prompt)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(chr(97 + t) for t in tokens if t not in self.end_tokens)
+        return "".join(self.token_text(t) for t in tokens if t not in self.end_tokens)
+
+    def token_text(self, token: int) -> str:
+        return chr(97 + token)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.token_text(token).encode()
 
 
 @dataclass
@@ -164,3 +175,13 @@ def greedy_sequence(decoder: TabularDecoder, prompt: Sequence[int], length: int)
     for _ in range(length):
         text.append(int(np.argmax(decoder.row(text))))
     return text[len(prompt) :]
+
+
+def run_lane(
+    pair: FakePair, settings: Settings, lane: str = "speculative"
+) -> tuple[Lane, list[Pass]]:
+    """One lane run to its end, and its passes."""
+    make = {"plain": plain_lane, "speculative": speculative_lane}[lane]
+    lane_ = make(pair, encode_prompt(pair, settings), settings)
+    passes = list(lane_.passes)
+    return lane_, passes
