@@ -31,6 +31,7 @@ def numbers_html(book: Book) -> str:
     titles = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     name = escape(book.strings["ui.numbers"])
     return (
+        f"<p>{escape(book.strings['ui.numbers_intro'])}</p>\n"
         f'<div class="tablewrap" role="group" tabindex="0" aria-label="{name}">'
         f'<table class="sd-numbers">\n<thead><tr>{titles}</tr></thead>\n'
         f"<tbody>\n{rows}</tbody></table></div>\n"

@@ -62,6 +62,12 @@ def test_raw_html_is_text(tmp_path: Path, book: Book) -> None:
     assert "&lt;b&gt;" in html(tmp_path, book, "a <b>b</b>")
 
 
+def test_links_that_leave_the_page_say_so(tmp_path: Path, book: Book) -> None:
+    out = html(tmp_path, book, "[x](https://example.org/a) [y](#race)")
+    assert '<a href="https://example.org/a" rel="noopener">x</a>' in out
+    assert '<a href="#race">y</a>' in out
+
+
 def test_figure_becomes_a_slot(tmp_path: Path, book: Book) -> None:
     slot = html(tmp_path, book, "{{figure: roofline}}")
     assert slot == '<div class="sd-slot" id="figure-roofline" data-figure="roofline"></div>\n'
