@@ -10,17 +10,21 @@ A decoder appends tokens to a cache and returns logits. Three kinds exist, tried
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kernels.cache import Cache
 from kernels.errors import SdError
+from kernels.llama_config import UnsupportedModel
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 BACKENDS = ("native", "packed", "hf")
 
@@ -51,6 +55,8 @@ class Description:
 class Decoder(Protocol):
     """A causal language model with an explicit cache.
 
+    `weight_bytes` counts the matrices that a pass with one row reads.
+
     `head_ids` is None, or the int32 (H,) ids that a reduced head scores; forward gives every other
     token -inf, forward_compact returns only the H columns, which is cheaper to sample from.
     """
@@ -61,7 +67,16 @@ class Decoder(Protocol):
     device: str
     precision: str
     end_tokens: tuple[int, ...]
-    head_ids: NDArray[np.int32] | None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the matrices that a pass with one row reads."""
+        ...
+
+    @property
+    def head_ids(self) -> NDArray[np.int32] | None:
+        """None, or the int32 (H,) token ids that a reduced head scores."""
+        ...
 
     def new_cache(self, capacity: int) -> Cache:
         """An empty cache for `capacity` tokens; ValueError above context_length."""
@@ -99,8 +114,8 @@ def load_decoder(
 
     device: "auto" (a CUDA device if there is one, else the CPU), "cpu", "cuda", "cuda:1".
     precision: "auto", "bf16", "fp32" (of the weights). backend: "auto", or one of BACKENDS, which
-    then must work. threads: of the CPU; None for all usable cores. embedding_from: the target
-    whose token embedding a draft stored without one shares.
+    then must work (a GPU always means packed, then hf). threads: of the CPU; None for all usable
+    cores. embedding_from: the target whose token embedding a draft stored without one shares.
     Raises SdError (codes weights_not_found, corrupt_weights, unsupported_model), ValueError for an
     unknown choice, and what the chosen backend raises when it was named explicitly.
     """
@@ -109,10 +124,74 @@ def load_decoder(
         raise ValueError(f"backend is auto, {', '.join(BACKENDS)}; not {backend!r}")
     if precision not in ("auto", "bf16", "fp32"):
         raise ValueError(f"precision is auto, bf16 or fp32; not {precision!r}")
-    from kernels.native.decoder import NativeDecoder
+    if device == "auto":
+        device = "cuda" if _has_cuda() and backend != "native" else "cpu"
+    if backend == "native" and device != "cpu":
+        raise ValueError(f"the native backend runs on the CPU, not on {device!r}")
+    reason = "asked for" if backend != "auto" else f"the device is {device}"
+    try:
+        if device == "cpu" and backend in ("auto", "native"):
+            native = _native(folder, precision, threads, embedding_from, required=backend != "auto")
+            if not isinstance(native, str):
+                return native
+            reason = native
+        if backend != "hf":
+            from kernels.packed import PackedDecoder
 
-    if embedding_from is not None and not isinstance(embedding_from, NativeDecoder):
-        raise TypeError("embedding_from is not a native decoder")
-    return NativeDecoder(
-        folder, precision=precision, threads=threads, embedding_from=embedding_from
+            return PackedDecoder(
+                folder,
+                device=device,
+                precision=precision,
+                threads=threads,
+                embedding_from=_same_kind(embedding_from, PackedDecoder),
+                reason=reason,
+            )
+    except UnsupportedModel as error:
+        if backend != "auto" or embedding_from is not None:
+            raise
+        reason = error.detail["reason"]
+    if embedding_from is not None:
+        raise UnsupportedModel("transformers cannot share another model's embedding")
+    from kernels.hf import HfDecoder
+
+    return HfDecoder(folder, device=device, precision=precision, threads=threads, reason=reason)
+
+
+def _native(
+    folder: Path,
+    precision: str,
+    threads: int | None,
+    embedding_from: Decoder | None,
+    *,
+    required: bool,
+) -> Decoder | str:
+    """The C decoder; or, unless it is required, the reason why it cannot be built here."""
+    from kernels.native.decoder import NativeDecoder
+    from kernels.native.library import NativeUnavailable, library
+
+    try:
+        library()
+    except NativeUnavailable as error:
+        if required:
+            raise
+        return f"no native build: {error}"
+    shared = _same_kind(embedding_from, NativeDecoder)
+    return NativeDecoder(folder, precision=precision, threads=threads, embedding_from=shared)
+
+
+def _same_kind(other: Decoder | None, kind: type[T]) -> T | None:
+    if other is None or isinstance(other, kind):
+        return other
+    raise UnsupportedModel(
+        f"it shares the embedding of {other.name}, which runs in another backend; load both alike"
     )
+
+
+def _has_cuda() -> bool:
+    """Whether a CUDA device is there; torch, slow to import, is asked only if a driver is."""
+    driver = any(Path(p).exists() for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
+    if not driver and sys.platform != "win32":
+        return False
+    import torch
+
+    return torch.cuda.is_available()

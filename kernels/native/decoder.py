@@ -81,7 +81,7 @@ class NativeDecoder:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of matrices that a pass with one row reads; of the embedding only the head's."""
+        """Bytes of the matrices that a pass with one row reads (an untied embedding not)."""
         return self._weights.bytes_a_pass
 
     def describe(self) -> Description:
