@@ -1,4 +1,4 @@
-"""The prose and the roofline figure take an H100 and a 70B model from two files: the same values."""
+"""The prose and the roofline figure read about an H100 and a 70B model in two files: they agree."""
 
 from __future__ import annotations
 
