@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -26,7 +29,8 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def versions(*packages: str) -> dict[str, str]:
+@cache
+def versions(*packages: str) -> Mapping[str, str]:
     """Python's version and those of installed `packages`."""
     found = {"python": platform.python_version()}
     for package in packages:
@@ -34,9 +38,10 @@ def versions(*packages: str) -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return MappingProxyType(found)
 
 
+@cache
 def _processor() -> str:
     if sys.platform == "linux":
         try:

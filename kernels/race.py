@@ -164,7 +164,7 @@ def header(pair: Pair, settings: Settings, prompt_tokens: int, command: str) -> 
         "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
         "device": machine.describe() | {"device": target.device, "precision": target.precision},
-        "versions": machine.versions("torch", "transformers", "numpy"),
+        "versions": dict(machine.versions("torch", "transformers", "numpy")),
         "pair": {
             "name": pair.name,
             "target": target.name,
