@@ -51,6 +51,14 @@ def test_it_agrees_with_transformers_on_the_same_files(tiny: Path) -> None:
             text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             assert ours.render_chat(prompt, system=system) == text
             assert ours.chat(prompt, system=system) == theirs.encode(text, add_special_tokens=False)
+    # Templates are written over many lines, and loops are left early.
+    theirs.chat_template = ours.chat_template = (
+        "{{ bos_token }}\n{% for m in messages %}\n    {% if loop.index > 1 %}\n"
+        "        {% break %}\n    {% endif %}\n{{ m | tojson }}\n{% endfor %}\n  end\n"
+    )
+    messages = [{"role": "user", "content": "é <b>"}]
+    text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ours.render_chat("é <b>") == text
     assert ours.end_tokens == (theirs.eos_token_id,)
     assert ours.vocab_size == len(theirs)
 

@@ -56,6 +56,13 @@ def test_a_truncated_file_in_our_cache_is_fetched_again(world: World, size: int)
     assert world.server.downloads == 2
 
 
+def test_a_truncated_tokenizer_in_our_cache_is_fetched_again(world: World) -> None:
+    file = world.resolve() / "tokenizer.json"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert (world.resolve() / "tokenizer.json").read_bytes() == whole
+
+
 def test_a_flipped_bit_is_found_when_loading_has_failed(world: World) -> None:
     file = world.resolve() / "model.safetensors"
     whole = file.read_bytes()
@@ -76,6 +83,10 @@ def test_a_damaged_file_in_the_hub_cache_is_fetched_again(world: World, tmp_path
     whole = file.read_bytes()
     blob = file.resolve()
     blob.write_bytes(whole[:1000])
+    assert (world.resolve() / "model.safetensors").read_bytes() == whole
+    # Incomplete and damaged: huggingface_hub fetches what is missing, and believes in the rest.
+    blob.write_bytes(whole[:1000])
+    (file.parent / "config.json").unlink()
     assert (world.resolve() / "model.safetensors").read_bytes() == whole
     blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert weights.repair(file.parent)
