@@ -1,4 +1,4 @@
-"""What `panel serve app` runs once: our routes join the server, the live race starts and stops with it."""
+"""What `panel serve app` runs once: our routes join the server, and the race starts and stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reader's page. Bokeh runs this file once per request; all work is in imported, cached modules."""
+"""One reader's page. Bokeh runs this file once per request; the work is in imported modules."""
 
 from __future__ import annotations
 

@@ -90,7 +90,12 @@ def specs(lang: str, base: str) -> list[dict[str, Any]]:
         figure.spec(lang, base=base)
         | {"number": number, "embedUrl": f"{base}/figure/{figure.id}"}
         | (
-            {"chart": {"item": f"{base}/chart/{figure.id}.{lang}.json", "library": f"{base}/lib/bokeh.min.js"}}
+            {
+                "chart": {
+                    "item": f"{base}/chart/{figure.id}.{lang}.json",
+                    "library": f"{base}/lib/bokeh.min.js",
+                }
+            }
             if (figure.folder() / "chart.py").exists()
             else {}
         )
@@ -154,7 +159,7 @@ SLOT = re.compile(r'(<div class="sd-slot"[^>]* data-figure="(\w+)"[^>]*>)</div>'
 
 
 def with_fallbacks(html: str, lang: str) -> str:
-    """Put into each figure's place what it shows, in words: for readers without scripts, for feeds, for print."""
+    """Put into each figure's place what it shows in words: for readers without scripts."""
 
     def fill(match: re.Match[str]) -> str:
         figure = figures.get(match[2])

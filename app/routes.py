@@ -1,7 +1,8 @@
 """HTTP routes beside the page: modules and data of the figures, the other language, health.
 
-Bokeh keeps the routes of an application in a module-level list that it reads when the server is made;
-Panel changes that list the same way. `register` adds ours, so that `panel serve app` needs no flag.
+Bokeh keeps the routes of an application in a module-level list that it reads when the server is
+made; Panel changes that list the same way. `register` adds ours, so that `panel serve app` needs no
+flag.
 """
 
 from __future__ import annotations

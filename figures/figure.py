@@ -1,8 +1,8 @@
 """The contract of a figure, and what the page needs to know of one.
 
-A figure is a folder with `model.py` (the arithmetic), `figure.py` (a subclass of `Figure`: parameters,
-words for screen readers, a table), `view.js` (what the reader sees) and, where quantities have axes,
-`chart.py` (a Bokeh chart). Everything here is free of torch.
+A figure is a folder with `model.py` (the arithmetic), `figure.py` (a subclass of `Figure`:
+parameters, words for screen readers, a table), `view.js` (what the reader sees) and, where
+quantities have axes, `chart.py` (a Bokeh chart). Everything here is free of torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ HERE = Path(__file__).parent
 class Figure(param.Parameterized):
     """One figure: its parameters are the state that a reader, a link or a program may set.
 
-    Subclasses set `id`, declare `param` parameters (each with bounds and `doc`), and give `describe` and
-    `table`. Parameters named in `private` belong to the view (a player's time): never in a link.
+    Subclasses set `id`, declare `param` parameters (each with bounds and `doc`), and give
+    `describe` and `table`. What is named in `private` belongs to the view (a player's time):
+    never in a link.
     """
 
     id: ClassVar[str]
@@ -93,7 +94,7 @@ class Figure(param.Parameterized):
     def spec(cls, lang: str, *, base: str) -> dict[str, Any]:
         """Return all that `web/mount.js` needs, with addresses under `base` (no trailing slash).
 
-        The words of the interface (`ui.…`) are left out: a page adds them once for all its figures.
+        The interface's words (`ui.…`) are left out: a page adds them once for all its figures.
         """
         own = {k: v for k, v in cls.words(lang).items() if not k.startswith("ui.")}
         return {
@@ -103,16 +104,18 @@ class Figure(param.Parameterized):
             "schema": cls.schema(),
             "strings": own,
             "data": cls.data(),
-            "records": {k: f"{base}/figures/{cls.id}/recorded/{p.name}" for k, p in cls.records().items()},
+            "records": {
+                k: f"{base}/figures/{cls.id}/recorded/{p.name}" for k, p in cls.records().items()
+            },
             "betAnswer": cls.bet_answer,
         }
 
     @classmethod
     def parse(cls, query: dict[str, str]) -> tuple[Figure, list[str]]:
-        """Make a figure from URL parameters (`roofline.k=5`); the second value names the clamped ones.
+        """Make a figure from URL parameters (`roofline.k=5`), and name those that were clamped.
 
-        Unknown names are ignored; a value out of range is brought to the nearest allowed one, as the
-        browser's `clampTo` does.
+        Unknown names are ignored; a value out of range is brought to the nearest allowed one,
+        as the browser's `clampTo` does.
         """
         schema = cls.schema()
         values: dict[str, Any] = {}

@@ -1,12 +1,13 @@
 """Accelerators, model shapes and the ideal roofline of one forward pass. Free of torch.
 
-The model of a pass: it reads every weight it uses once, and for every token it does two FLOPs a weight.
-Reading and computing overlap fully, so the pass lasts as long as the longer of the two:
+The model of a pass: it reads every weight it uses once, and for every token it does two FLOPs a
+weight. Reading and computing overlap fully, so the pass lasts as long as the longer of the two:
 
     t(k) = max(bytes(N) / BW, 2 · B · k · N / F)
 
-with N parameters, B sequences in the batch, k tokens of each, BW bytes a second, F FLOP/s. The knee is the
-k at which both are equal: bytes_per_weight · F / (2 · BW · B) (2 bytes and 2 FLOPs cancel in BF16).
+with N parameters, B sequences in the batch, k tokens of each, BW bytes a second, F FLOP/s. The
+knee is the k at which both are equal: bytes_per_weight · F / (2 · BW · B) (2 bytes and 2 FLOPs
+cancel in BF16).
 
 "Beyond the ideal" adds the KV cache to what is read and attention to what is computed.
 """
@@ -67,8 +68,8 @@ class Shape:
     def read(self, tokens: float) -> float:
         """Return the parameters that a pass over `tokens` tokens reads.
 
-        For a mixture of experts: the shared part and, with each token choosing K of E experts evenly and
-        independently, E · (1 − (1 − K/E)^tokens) experts in expectation.
+        For a mixture of experts: the shared part and, with each token choosing K of E experts
+        evenly and independently, E · (1 − (1 − K/E)^tokens) experts in expectation.
         """
         if not self.experts:
             return self.parameters
@@ -123,8 +124,8 @@ def forward(
         context: tokens already in each sequence's KV cache; 0 leaves the cache and attention out.
         precision: a key of `PRECISIONS`.
 
-    Formula for attention: 4 · layers · heads · head_dim · k · context FLOPs a sequence (two products of
-    2 FLOPs a multiply-add).
+    Formula for attention: 4 · layers · heads · head_dim · k · context FLOPs a sequence (two
+    products of 2 FLOPs a multiply-add).
     """
     weight_bytes = model.read(batch * k) * PRECISIONS[precision]
     kv_bytes = batch * context * model.kv_per_token()
@@ -150,8 +151,9 @@ def knee(
 ) -> float:
     """Return the k at which computing takes as long as reading.
 
-    Closed form for a dense model without a KV cache; otherwise by bisection (computing grows in proportion
-    to k, reading more slowly, so there is one crossing). Infinite where none lies below 10⁷ tokens.
+    Closed form for a dense model without a KV cache; otherwise by bisection (computing grows in
+    proportion to k, reading more slowly, so there is one crossing). Infinite where none lies
+    below 10⁷ tokens.
     """
     if not model.experts and not context:
         return PRECISIONS[precision] * hardware.flops / (2.0 * hardware.bandwidth * batch)

@@ -1,14 +1,16 @@
 """A tiled matrix product whose schedule is recorded: which unit took which tile, when.
 
-One layer's weights, (M, K), are cut into tiles of whole rows. Each unit (a thread on a core of its own) takes
-the next tile from a queue, streams it from memory, multiplies it with the activations x, (K, k), and drops it.
-The same weights move for every k; only the arithmetic grows. What is written down is what happened.
+One layer's weights, (M, K), are cut into tiles of whole rows. Each unit (a thread on a core of its
+own) takes the next tile from a queue, streams it from memory, multiplies it with the activations x,
+(k, K), and drops it. The same weights move for every k; only the arithmetic grows. What is written
+down is what happened.
 
     python -m kernels tiles --out figures/tiles/recorded/cpu.json
 
-The record (schema `speculative-decoding-live/tiles/1`, JSON): header with clock, device, versions, command,
-matrix, tile, and per k a run with typed columns `tile unit core issue done` (nanoseconds since the run's
-start), its traced span and the untraced median, and the largest relative error against one plain product.
+The record (schema `speculative-decoding-live/tiles/1`, JSON): a header with clock, device,
+versions, command, kernel, matrix and tile, and per k a run with columns `tile unit core issue
+done` (nanoseconds since the run's start), its traced span, the untraced median, and the largest
+relative error against a product in double precision.
 """
 
 from __future__ import annotations
@@ -27,14 +29,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kernels import machine
+from kernels.native.library import NativeUnavailable
+from kernels.native.product import PackedMatrix
 
 SCHEMA = "speculative-decoding-live/tiles/1"
-#: The layer that is recorded unless another is asked for: attention output of a 70B Llama, 8192 × 8192.
+#: The layer that is recorded unless another is asked for: attention output of a 70B Llama, 8192
+#: × 8192.
 ROWS = COLUMNS = 8192
-#: Rows of one tile: 2 MB in FP32, large against a core's cache and small against the matrix.
+#: Rows of one tile: 1 MB in BF16, large against a core's L2 and small against the matrix.
 TILE_ROWS = 64
 
 
@@ -47,11 +54,37 @@ def _core() -> Callable[[], int]:
     return lambda: int(call())
 
 
+class Tile:
+    """Some whole rows of W, ready to be multiplied; by the decoder's inner loop if it compiles."""
+
+    def __init__(self, rows: NDArray[np.float32]) -> None:
+        self.rows = rows.shape[0]
+        self._packed: PackedMatrix | None
+        try:
+            self._packed = PackedMatrix(rows)
+        except NativeUnavailable:
+            self._weights = torch.from_numpy(rows)
+            self._packed = None
+        self.bytes = self._packed.bytes if self._packed else rows.nbytes
+
+    def times(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write x · rowsᵀ; x (k, K), out (k, rows)."""
+        if self._packed:
+            self._packed.times(x, out)
+        else:
+            torch.mm(torch.from_numpy(x), self._weights.T, out=torch.from_numpy(out))
+
+    @property
+    def kernel(self) -> str:
+        """Return which kernel multiplies, and the weights' type."""
+        return "native, bfloat16 weights" if self._packed else "torch.mm, float32 weights"
+
+
 class TiledProduct:
-    """y = W x, tile by tile, by `units` threads that share one queue.
+    """y = x Wᵀ, tile by tile, by `units` threads that share one queue.
 
     Args:
-        weights: (M, K), contiguous.
+        weights: (M, K).
         tile_rows: rows of a tile; M must be a multiple of it.
         units: threads.
 
@@ -59,25 +92,27 @@ class TiledProduct:
         ValueError: the tiles do not cover the matrix.
     """
 
-    def __init__(self, weights: torch.Tensor, tile_rows: int, units: int) -> None:
+    def __init__(self, weights: NDArray[np.float32], tile_rows: int, units: int) -> None:
         if weights.shape[0] % tile_rows:
             raise ValueError(f"{weights.shape[0]} rows are no multiple of {tile_rows}")
-        self.tiles = weights.split(tile_rows)
-        self.weights, self.tile_rows, self.units = weights, tile_rows, units
+        self.tiles = [Tile(part) for part in np.split(weights, weights.shape[0] // tile_rows)]
+        self.units = units
         self._pool = ThreadPoolExecutor(units, initializer=torch.set_num_threads, initargs=(1,))
 
-    def run(self, x: torch.Tensor, *, trace: bool) -> tuple[torch.Tensor, float, list[list[int]]]:
+    def run(
+        self, x: NDArray[np.float32], *, trace: bool
+    ) -> tuple[NDArray[np.float32], float, list[list[int]]]:
         """Compute once.
 
         Args:
-            x: (K, k).
+            x: (k, K).
 
         Returns:
-            y (M, k); seconds from the first tile's start to the last one's end; for a traced run one row
-            `[tile, unit, core, issue, done]` a tile, nanoseconds since the start, in order of issue.
+            y (k, M); seconds from the first tile's start to the last one's end; for a traced
+            run one row `[tile, unit, core, issue, done]` a tile, nanoseconds since the start,
+            in order of issue.
         """
-        y = torch.empty(self.weights.shape[0], x.shape[1])
-        out = y.split(self.tile_rows)
+        out = [np.empty((x.shape[0], tile.rows), np.float32) for tile in self.tiles]
         queue, core, clock = count(), _core(), time.perf_counter_ns
         gate = threading.Barrier(self.units + 1)
         rows: list[list[list[int]]] = [[] for _ in range(self.units)]
@@ -88,7 +123,7 @@ class TiledProduct:
             # next() on a count is one bytecode: two units never get the same tile.
             while (tile := next(queue)) < len(self.tiles):
                 issue = clock() if trace else 0
-                torch.mm(self.tiles[tile], x, out=out[tile])
+                self.tiles[tile].times(x, out[tile])
                 if trace:
                     mine.append([tile, number, core(), issue, clock()])
 
@@ -103,7 +138,7 @@ class TiledProduct:
             first = events[0][3]
             events = [[t, u, c, issue - first, done - first] for t, u, c, issue, done in events]
             seconds = max(row[4] for row in events) / 1e9
-        return y, seconds, events
+        return np.concatenate(out, axis=1), seconds, events
 
     def close(self) -> None:
         """End the threads."""
@@ -122,20 +157,21 @@ def record(
 ) -> dict[str, Any]:
     """Measure and return a record; see the module's docstring.
 
-    Traced and untraced runs alternate; the traced run kept for each k is the one whose span is the median.
-    Weights are random, never zeros, and FP32; the matrix is far larger than the last-level cache.
+    Traced and untraced runs alternate; the traced run kept for each k is the one whose span is the
+    median. Weights are random, never zeros, and far larger in all than the last-level cache.
     """
-    generator = torch.Generator().manual_seed(seed)
-    weights = torch.randn(rows, columns, generator=generator)
+    random = np.random.default_rng(seed)
+    weights = random.standard_normal((rows, columns), dtype=np.float32)
     units = machine.usable_cores()
     product = TiledProduct(weights, tile_rows, units)
     runs = []
     with machine.Contention() as contention:
         for k in tokens:
-            x = torch.randn(columns, k, generator=generator)
-            expected = weights @ x
+            x = random.standard_normal((k, columns), dtype=np.float32)
             y, _, _ = product.run(x, trace=False)
-            error = float((y - expected).abs().max() / expected.abs().max())
+            some = slice(0, min(rows, 4 * tile_rows))
+            expected = x.astype(np.float64) @ weights[some].astype(np.float64).T
+            error = float(np.abs(y[:, some] - expected).max() / np.abs(expected).max())
             traced, untraced = [], []
             for _ in range(repeats):
                 untraced.append(product.run(x, trace=False)[1])
@@ -157,15 +193,17 @@ def record(
                 }
             )
     product.close()
+    tile = product.tiles[0]
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "command": command or "python -m kernels tiles",
-        "device": machine.describe(),
-        "versions": machine.versions("torch"),
+        "device": dict(machine.describe()),
+        "versions": dict(machine.versions("torch", "numpy")),
         "clock": {"kind": "perf_counter_ns", "unit": "ns"},
-        "matrix": {"rows": rows, "columns": columns, "dtype": "float32", "seed": seed},
-        "tile": {"rows": tile_rows, "columns": columns, "bytes": tile_rows * columns * 4},
+        "kernel": tile.kernel,
+        "matrix": {"rows": rows, "columns": columns, "seed": seed},
+        "tile": {"rows": tile_rows, "columns": columns, "bytes": tile.bytes},
         "units": units,
         "contaminated": contention.contaminated,
         "runs": runs,
@@ -176,12 +214,13 @@ def check(value: dict[str, Any]) -> None:
     """Hold a record against what must be true of any schedule.
 
     Raises:
-        ValueError: a tile is missing or taken twice, ends before it starts, one unit works on two tiles at
-            once, the bytes do not add up to the matrix, or the span is not the traced time.
+        ValueError: a tile is missing or taken twice, ends before it starts, one unit works on two
+            tiles at once, the bytes do not add up to the matrix, or the span is not the traced
+            time.
     """
     tiles = value["matrix"]["rows"] // value["tile"]["rows"]
-    whole = value["matrix"]["rows"] * value["matrix"]["columns"] * 4
-    if tiles * value["tile"]["bytes"] != whole:
+    weights = value["matrix"]["rows"] * value["matrix"]["columns"]
+    if tiles * value["tile"]["bytes"] not in (2 * weights, 4 * weights):
         raise ValueError("the tiles' bytes do not add up to the matrix")
     for run in value["runs"]:
         c = run["columns"]
@@ -221,16 +260,11 @@ def main(argv: list[str]) -> int:
         options.out.write_text(text + "\n", "utf-8")
     else:
         print(text)
+    moved = result["tile"]["bytes"] * (options.rows // options.tile_rows)
     for run in result["runs"]:
-        rate = whole_bytes(result) / run["untraced_s"] / 1e9
         print(
-            f"k = {run['k']}: {run['untraced_s'] * 1e3:.1f} ms untraced, {run['traced_s'] * 1e3:.1f} ms "
-            f"traced, {rate:.1f} GB/s",
+            f"k = {run['k']}: {run['untraced_s'] * 1e3:.1f} ms untraced, "
+            f"{run['traced_s'] * 1e3:.1f} ms traced, {moved / run['untraced_s'] / 1e9:.1f} GB/s",
             file=sys.stderr,
         )
     return 0
-
-
-def whole_bytes(value: dict[str, Any]) -> int:
-    """Return the bytes of the recorded matrix: what every run reads."""
-    return int(value["matrix"]["rows"] * value["matrix"]["columns"] * 4)

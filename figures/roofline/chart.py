@@ -43,7 +43,7 @@ def item(words: dict[str, str]) -> dict[str, Any]:
         y_axis_label=words["axis.time"],
     )
     font = "system-ui, sans-serif"
-    powers = [2**i for i in range(0, 14)]
+    powers = [2**i for i in range(14)]
     seconds = [10.0**e for e in range(-10, 7)]
     plot.xaxis.ticker = FixedTicker(ticks=powers[::2], minor_ticks=powers, name="k_ticks")
     plot.xaxis.major_label_overrides = {k: num(k, 5) for k in powers}
@@ -78,7 +78,14 @@ def item(words: dict[str, str]) -> dict[str, Any]:
     plot.add_layout(span)
     for name, colour in (("read", "memory-ink"), ("compute", "compute-ink"), ("knee", "ink-2")):
         label = Label(
-            x=1, y=1, text="", name=f"label_{name}", text_font_size="13px", text_font=font, x_offset=6, y_offset=4
+            x=1,
+            y=1,
+            text="",
+            name=f"label_{name}",
+            text_font_size="13px",
+            text_font=font,
+            x_offset=6,
+            y_offset=4,
         )
         label.tags = [f"text_color=--sd-{colour}"]
         plot.add_layout(label)

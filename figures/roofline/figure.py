@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import param
 
 from figures.figure import Figure
-from figures.roofline import model
+from figures.roofline.model import CUSTOM, K_MAX, PREFILL, Params, frame
 from figures.text import duration, num, si
 from kernels.hardware import PRECISIONS, presets, shapes, sources
 
 
 class Roofline(Figure):
-    """Time of one forward pass over k tokens, ideal, for a device and a model of the reader's choice."""
+    """Time of one ideal forward pass over k tokens, for a device and a model of one's choice."""
 
     id = "roofline"
     bet_answer = 2
@@ -28,9 +28,9 @@ class Roofline(Figure):
         "custom_gb": "GB",
     }
 
-    k = param.Integer(1, bounds=(1, model.K_MAX), doc="Tokens that one pass handles per sequence.")
+    k = param.Integer(1, bounds=(1, K_MAX), doc="Tokens that one pass handles per sequence.")
     m = param.Integer(4, bounds=(1, 16), doc="Drafted tokens; a verification handles m + 1.")
-    hardware = param.Selector(default="h100-sxm", objects=[*presets(), model.CUSTOM], doc="Device.")
+    hardware = param.Selector(default="h100-sxm", objects=[*presets(), CUSTOM], doc="Device.")
     model = param.Selector(default="dense-70b", objects=[*shapes()], doc="Shape of the model.")
     precision = param.Selector(default="bf16", objects=[*PRECISIONS], doc="Bytes of one weight.")
     batch = param.Integer(1, bounds=(1, 512), doc="Sequences that share one reading of weights.")
@@ -43,13 +43,13 @@ class Roofline(Figure):
     custom_gbs = param.Number(1000.0, bounds=(1.0, 1000000.0), doc="Bandwidth of a custom device.")
     custom_gb = param.Number(24.0, bounds=(0.1, 100000.0), doc="Memory of a custom device.")
 
-    def params(self) -> model.Params:
+    def params(self) -> Params:
         """Return the state as the model takes it."""
-        return model.Params(**{n: getattr(self, n) for n in model.Params.__dataclass_fields__})
+        return Params(**{n: getattr(self, n) for n in Params.__dataclass_fields__})
 
     def describe(self, lang: str) -> str:
         """Read the point aloud."""
-        words, f = self.words(lang), model.frame(self.params())
+        words, f = self.words(lang), frame(self.params())
         memory_bound = f.here.read >= f.here.compute
         text = words["say.memory" if memory_bound else "say.compute"].format(
             k=num(self.k, 5),
@@ -65,9 +65,9 @@ class Roofline(Figure):
 
     def table(self, lang: str) -> list[list[str]]:
         """Return the numbers of the pass at k, beside decoding and verifying."""
-        words, f = self.words(lang), model.frame(self.params())
+        words, f = self.words(lang), frame(self.params())
         columns = [f.decode, f.verify, f.here, f.prefill]
-        heads = [1, self.m + 1, self.k, model.PREFILL]
+        heads = [1, self.m + 1, self.k, PREFILL]
         rows = [[words["table.quantity"], *(f"k = {num(k, 5)}" for k in heads)]]
         rows += [
             [words["table.weights"], *(si(c.weight_bytes, "B") for c in columns)],

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.hardware import PRECISIONS, Hardware, Pass, Shape, forward, knee, presets, scaled, shapes
+from kernels.hardware import (
+    PRECISIONS,
+    Hardware,
+    Pass,
+    Shape,
+    forward,
+    knee,
+    presets,
+    scaled,
+    shapes,
+)
 
 #: Tokens of a pass: from one to a long prompt.
 K_MAX = 8192
@@ -59,9 +69,7 @@ def frame(p: Params) -> Frame:
     hardware, shape = device(p), shapes()[p.model]
 
     def at(k: float) -> Pass:
-        return forward(
-            hardware, shape, k, batch=p.batch, context=p.context, precision=p.precision
-        )
+        return forward(hardware, shape, k, batch=p.batch, context=p.context, precision=p.precision)
 
     bend = knee(hardware, shape, batch=p.batch, context=p.context, precision=p.precision)
     needs = weights(shape, p.precision) + p.batch * p.context * shape.kv_per_token()

@@ -15,7 +15,7 @@ const PARAMS = ["k", "m", "hardware", "model", "precision", "batch", "context", 
 const STOPS = (() => {
   const stops = new Set();
   for (let k = 1; k <= 16; k++) stops.add(k);
-  for (let e = 4; e <= 13; e += 1 / 12) stops.add(Math.round(2 ** e));
+  for (let i = 48; i <= 156; i++) stops.add(Math.round(2 ** (i / 12)));
   return [...stops].filter((k) => k <= K_MAX).sort((a, b) => a - b);
 })();
 const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
@@ -181,6 +181,8 @@ export function render({ model, el }) {
   on.resize(f.stage, (w) => { width = w; shown = null; redraw.request(); });
 
   // --- dragging the marker ------------------------------------------------------------------------
+  // touch-action does not reach every browser's SVG: without this the page would pan instead.
+  on.listen(handle, "touchstart", (event) => event.preventDefault(), { passive: false });
   on.listen(handle, "pointerdown", (event) => {
     handle.setPointerCapture(event.pointerId);
     event.preventDefault();

@@ -29,14 +29,18 @@ class Tiles(Figure):
     def describe(self, lang: str, t: float = 0.0) -> str:
         """Say how far the run has come `t` seconds after its start."""
         words, f = self.words(lang), model.frame(model.shipped(), self.run, t)
-        return words["say"].format(
-            k=model.RUNS[self.run],
-            done=num(f.done, 5),
-            tiles=num(f.tiles, 5),
-            bytes=si(f.bytes, "B"),
-            total=si(f.total_bytes, "B"),
-            macs=si(f.macs, ""),
-        ).replace("  ", " ")
+        return (
+            words["say"]
+            .format(
+                k=model.RUNS[self.run],
+                done=num(f.done, 5),
+                tiles=num(f.tiles, 5),
+                bytes=si(f.bytes, "B"),
+                total=si(f.total_bytes, "B"),
+                macs=si(f.macs, ""),
+            )
+            .replace("  ", " ")
+        )
 
     def table(self, lang: str) -> list[list[str]]:
         """Return the three runs side by side."""

@@ -1,4 +1,4 @@
-"""What the tile figure shows at a moment of a recorded run. The record is made by `kernels.tiles`."""
+"""What the tile figure shows at a moment of a recorded run, made by `kernels.tiles`."""
 
 from __future__ import annotations
 

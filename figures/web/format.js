@@ -40,9 +40,9 @@ export function si(value, unit, lang = "en", digits = 3) {
 }
 
 export const percent = (value, lang = "en", decimals = 0) =>
-  formatter(lang, { style: "percent", minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(value);
+  formatter(lang, { style: "percent", minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(value).replace("-", "−");
 
-/** "×2.31" */
+/** "2.31×" */
 export const times = (value, lang = "en") => `${fixed(value, 2, lang)}×`;
 
 /** Fill the named places of a template: fill("k = {k}", { k: 5 }). An unknown place stays visible. */

@@ -308,6 +308,11 @@ static void product(int type, const void *weights, int panels, const float *x, s
     }
 }
 
+/* One product on the calling thread: the decoder's inner loop alone, for measuring a machine. */
+void sd_product(int type, const void *weights, int panels, const float *x, int R, int K, float *y) {
+    product(type, weights, panels, x, (size_t)K, R, K, y, (size_t)panels * PW);
+}
+
 /* ---- threads ---------------------------------------------------------------------------------
  * A pass is a list of phases, each a number of tasks that threads claim from a counter: a thread
  * that lost its core for a while holds up one task, not its share. Waiting spins for a bounded

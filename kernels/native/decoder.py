@@ -220,7 +220,7 @@ class _Weights:
         self.bytes_a_pass = elements * self._item
         if sharing is None and not tied:
             elements += self._padded(config.vocab_size) * config.width
-        self._arena = _arena(elements * self._item + 64 * (4 * config.layers + 2))
+        self._arena = arena(elements * self._item + 64 * (4 * config.layers + 2))
         self._used = 0
 
         layers = (Layer * config.layers)()
@@ -322,7 +322,7 @@ class _Weights:
         return int(array.ctypes.data)
 
 
-def _arena(size: int) -> NDArray[np.uint8]:
+def arena(size: int) -> NDArray[np.uint8]:
     """Fresh zeroed memory, in huge pages where the system gives them: fewer address look-ups."""
     raw = mmap.mmap(-1, size + _HUGE_PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -170,6 +170,7 @@ def bind(path: Path) -> ctypes.CDLL:
         "sd_panel_width": (i32, []),
         "sd_instructions": (ctypes.c_char_p, []),
         "sd_pack": (None, [pointer, i32, pointer, i32, i64, i64, i64, i64]),
+        "sd_product": (None, [i32, pointer, i32, pointer, i32, i32, pointer]),
         "sd_pool_new": (pointer, [i32]),
         "sd_pool_threads": (i32, [pointer]),
         "sd_pool_free": (None, [pointer]),
