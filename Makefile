@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick lint format bench audit pin clean
+.PHONY: help serve test test-quick lint format bench bench-figures audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ format: $(DEV) ## rewrite the code as ruff wants it
 
 bench: $(RUN) ## measure the engine on this machine, one JSON line
 	@$(PY) -m kernels bench --json $(ARGS)
+
+bench-figures: $(DEV) ## frame times while a figure is dragged, one JSON line each
+	@$(PY) -m tests.browser.bench_figures
 
 audit: $(DEV) ## look the pinned versions up in the public list of known vulnerabilities
 	$(PY) -m venv build/audit
