@@ -27,7 +27,6 @@ export const STYLE = `
 .br-who { display: grid; gap: var(--sd-2); min-width: 0; justify-items: start; }
 .br-who .sd-wide { width: 100%; max-width: 30em; }
 .br-who .sd-controls { margin: 0; width: 100%; }
-.sd-figure .br-chance[hidden], .br-overlay[hidden], .br-mapping[hidden] { display: none; }
 .br-patterns { display: flex; flex-wrap: wrap; gap: var(--sd-1); }
 .br-patterns button { font-family: var(--sd-font-mono); padding-inline: 8px; }
 .br-strip { margin: var(--sd-4) 0 var(--sd-3); display: grid; gap: var(--sd-2); }
