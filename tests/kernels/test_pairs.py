@@ -66,6 +66,31 @@ def test_the_four_presets_and_the_error_that_lists_them() -> None:
     assert "embedded" in str(caught.value)
 
 
+# width, layers, query width, key width, feed-forward width, vocabulary, tied, query and key norms:
+# from each model's published config.json.
+ARCHITECTURES = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": (576, 30, 576, 192, 1536, 49152, True, 0),
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": (2048, 24, 2048, 2048, 8192, 49152, True, 0),
+    "Qwen/Qwen3-8B": (4096, 36, 4096, 1024, 12288, 151936, False, 128),
+    "Qwen/Qwen3-0.6B": (1024, 28, 2048, 1024, 3072, 151936, True, 128),
+    "meta-llama/Llama-3.1-70B-Instruct": (8192, 80, 8192, 1024, 28672, 128256, False, 0),
+    "meta-llama/Llama-3.1-8B-Instruct": (4096, 32, 4096, 1024, 14336, 128256, False, 0),
+}
+
+
+def parameters(ref: str) -> int:
+    d, layers, query, key, ffn, vocab, tied, head_norm = ARCHITECTURES[ref]
+    layer = 2 * d * query + 2 * d * key + 3 * d * ffn + 2 * d + 2 * head_norm
+    return layers * layer + d + (1 if tied else 2) * vocab * d
+
+
+def test_parameter_counts_add_up() -> None:
+    for chosen in presets().values():
+        assert chosen.target_parameters == parameters(chosen.target)
+        if not chosen.ships_draft:
+            assert chosen.draft_parameters == parameters(chosen.draft)
+
+
 # --- loading ------------------------------------------------------------------------------------
 
 
