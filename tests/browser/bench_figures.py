@@ -3,6 +3,7 @@
 Each figure's page is opened at 1440 pixels; in every animation frame a slider moves one step, and
 the times between frames are kept. One JSON line a figure with the median and the 95th percentile in
 milliseconds, and a last one with the worst of both. A display of 60 Hz gives 16.7.
+"""
 
 from __future__ import annotations
 
