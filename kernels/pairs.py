@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernels.model import Decoder
 
 NO_DRAFT = "none"
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Pair:
 @cache
 def presets() -> dict[str, Preset]:
     """All pairs of presets.toml, by name; the first one is the default."""
-    table = tomllib.loads((Path(__file__).parent / "presets.toml").read_text("utf-8"))
+    table = tomllib.loads((_HERE / "presets.toml").read_text("utf-8"))
     return {
         name: Preset(name=name, **{**entry, "languages": tuple(entry["languages"])})
         for name, entry in table.items()
@@ -116,7 +117,7 @@ def load_pair(
     tokenizer = Tokenizer.from_folder(target_folder)
     draft_decoder, draft_id = None, None
     if draft.startswith("drafts/"):
-        folder = Path(__file__).parent / draft
+        folder = _HERE / draft
         if folder.exists():
             draft_decoder = _load_shipped(folder, target_decoder, wanted)
             draft_id = folder.name

@@ -145,6 +145,37 @@ def test_the_default_pair_by_name_with_another_draft(
     assert pair.draft is not None
 
 
+def test_the_shipped_draft_shares_the_targets_embedding(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    whole = load_file(tiny / "model.safetensors")
+    head_ids = torch.tensor([2, 50, 51, 200], dtype=torch.int32)
+    draft = {
+        name: value
+        for name, value in whole.items()
+        if name.startswith("model.layers.0.") or name == "model.norm.weight"
+    }
+    draft["lm_head.weight"] = whole["model.embed_tokens.weight"][head_ids.long()].clone()
+    draft["head_ids"] = head_ids
+    folder = tmp_path / "drafts" / "mine"
+    folder.mkdir(parents=True)
+    save_file(draft, folder / "model.safetensors")
+    config = json.loads((tiny / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    monkeypatch.setattr(pairs, "_HERE", tmp_path)
+    pair = load_pair(target=str(tiny), draft="drafts/mine", device="cpu")
+    assert pair.draft is not None
+    assert pair.draft_id == "mine"
+    assert pair.draft.vocab_size == pair.target.vocab_size
+    logits = np.asarray(pair.draft.forward([5, 6], pair.draft.new_cache(8)))
+    assert logits.shape == (2, pair.target.vocab_size)
+    assert np.isfinite(logits).sum() == 2 * len(head_ids)
+    assert np.isfinite(logits[:, head_ids.numpy()]).all()
+
+
 def test_a_damaged_model_is_fetched_again_when_it_does_not_load(
     world: World, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN = 2, 64, 4, 2, 96
+LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN = 2, 128, 4, 2, 96
 
 
 def byte_characters() -> list[str]:
