@@ -20,7 +20,7 @@ from torch import Tensor, nn
 class Draft(nn.Module):
     """`layers` decoder layers, a final norm, and a head of H rows over `head_ids` (H,).
 
-    The embedding is the target's, shared and never trained.
+    The embedding is the target's, shared and never trained: see share_embedding.
     """
 
     head_ids: Tensor
@@ -32,7 +32,6 @@ class Draft(nn.Module):
         super().__init__()
         self.config = config
         self.model = LlamaModel(config)
-        self.model.embed_tokens.weight.requires_grad_(False)
         self.lm_head = nn.Linear(config.hidden_size, len(head_ids), bias=False)
         ids = torch.from_numpy(head_ids.astype(np.int64))
         position = torch.full((config.vocab_size,), -1, dtype=torch.int64)
@@ -40,6 +39,11 @@ class Draft(nn.Module):
         self.register_buffer("head_ids", ids)
         # position_of[t] is the head's row for token t, -1 where it has none.
         self.register_buffer("position_of", position, persistent=False)
+
+    def share_embedding(self, target: Any) -> None:
+        """Use the target's embedding from now on, the same tensor, and keep training off it."""
+        self.model.embed_tokens.weight = target.model.embed_tokens.weight
+        self.model.embed_tokens.weight.requires_grad_(False)
 
     def hidden(self, input_ids: Tensor) -> Tensor:
         """(B, L) → (B, L, d), after the final norm."""
@@ -95,9 +99,8 @@ def start_from_target(target: Any, layers: Sequence[int], head_ids: np.ndarray) 
     The first layers are the ones to take: 0 and 1 start far better than 0 and 29, or 28 and 29.
     """
     draft = Draft(draft_config(target.config, len(layers)), head_ids)
+    draft.share_embedding(target)
     with torch.no_grad():
-        draft.model.embed_tokens.weight = target.model.embed_tokens.weight
-        draft.model.embed_tokens.weight.requires_grad_(False)
         for mine, theirs in enumerate(layers):
             draft.model.layers[mine].load_state_dict(target.model.layers[theirs].state_dict())
         draft.model.norm.load_state_dict(target.model.norm.state_dict())

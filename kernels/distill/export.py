@@ -73,9 +73,7 @@ def load_draft(folder: Path, target: Any) -> Draft:
             )
     head_ids = tensors["head_ids"].numpy()
     draft = Draft(draft_config(target.config, config["num_hidden_layers"]), head_ids)
-    with torch.no_grad():
-        draft.model.embed_tokens.weight = target.model.embed_tokens.weight
-        draft.model.embed_tokens.weight.requires_grad_(False)
+    draft.share_embedding(target)
     missing, extra = draft.load_state_dict(
         {k: v if k == "head_ids" else v.float() for k, v in tensors.items()}, strict=False
     )

@@ -178,6 +178,9 @@ def test_generating_resumes_at_the_shard_it_lost(target: Any, tmp_path: Path) ->
 def test_held_out_topics_are_whole_and_disjoint() -> None:
     held = {t for t in topics() if is_held_out(t)}
     assert 10 <= len(held) <= 40
+    # The split of the shipped draft: it must be the same on every machine, for ever.
+    assert {"volcanoes", "chess", "DNA"} <= held
+    assert "rainbows" not in held
     tokenizer = WordTokenizer()
     wanted = bank()[::7]
     tokens = [tokenizer(f"user: {p.text} assistant:")["input_ids"] for p in wanted]
@@ -227,6 +230,22 @@ def test_with_every_token_recorded_the_loss_is_the_textbook_divergence() -> None
     torch.testing.assert_close(losses.overlap(*args), alpha)
     assert float(losses.total_variation(*args)) == pytest.approx(float(1 - alpha.mean()), abs=1e-6)
     torch.testing.assert_close(0.5 * (p - q).abs().sum(1), 1 - alpha)
+
+
+def test_the_tokens_that_were_not_recorded_count_as_one() -> None:
+    teacher, logits = _distributions(2)
+    p, q = teacher.softmax(1), torch.cat([logits.softmax(1), torch.zeros(7, 3)], 1)
+    position = torch.tensor([0, 1, 2, 3, 4, 5, -1, -1, -1])
+    top_p, top_ids = p.topk(3, dim=1)
+    expected = 0.0
+    for row in range(7):
+        known = [i for i in top_ids[row].tolist() if i < 6]
+        pairs = [(p[row, i].item(), q[row, i].item()) for i in known]
+        pairs.append((1 - sum(a for a, _ in pairs), 1 - sum(b for _, b in pairs)))
+        expected += sum(a * np.log(a / b) for a, b in pairs) / 7
+    assert losses.forward_kl(logits, position, top_ids, top_p).item() == pytest.approx(
+        expected, abs=1e-5
+    )
 
 
 def test_recording_fewer_tokens_bounds_both_from_below() -> None:
