@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,6 +148,19 @@ def test_pip_that_python_ships_serves_where_none_is_installed(
 
 
 _real_bundled_pip = wheel._bundled_pip
+_uv = shutil.which("uv")
+
+
+@pytest.mark.skipif(_uv is None, reason="no uv on this machine")
+def test_uv_serves_where_there_is_no_pip(
+    real_client: None, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{world.server.url}/simple")
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setattr(wheel, "_has_pip", lambda: False)
+    monkeypatch.setattr(wheel.shutil, "which", lambda name: _uv)
+    assert world.resolve().exists()
+    assert world.server.downloads >= 1
 
 
 @pytest.mark.parametrize("ref", ["./nowhere", "/nowhere/at/all", "no-such-thing", "a/b/c"])
