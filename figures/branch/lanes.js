@@ -17,6 +17,7 @@ const LOOK = {
   redo: [1, "var(--sd-supplied-soft)", "var(--sd-supplied)"],
   pass: [0, "var(--sd-target)", "var(--sd-target)"],
   draft: [0, "var(--sd-draft)", "var(--sd-draft)"],
+  vain: [0, "hatch", "var(--sd-draft)"],
 };
 
 export const STYLE = `
@@ -55,6 +56,7 @@ export const STYLE = `
 .sd-figure svg text.br-on { fill: var(--sd-raised); font-weight: 650; }
 .sd-figure svg text.br-gain { font-weight: 650; fill: var(--sd-accepted-ink); font-size: 12px; }
 .sd-figure svg text.br-gain[data-lost] { fill: var(--sd-rejected-ink); }
+.br-mapping .sd-note { margin-top: var(--sd-2); }
 .br-map th:first-child, .br-map td:first-child { padding-inline-end: var(--sd-5); }
 @container (max-width: 620px) {
   .br-top { grid-template-columns: minmax(0, 1fr); }
@@ -149,7 +151,7 @@ export function createLane({ t, id, rows }) {
       const [left, w] = [x(segment.start), x(segment.end) - x(segment.start)];
       const y = TOP + row * (ROW + GAP);
       const dropped = segment.fate === "dropped" || segment.fate === "rejected";
-      pools.bars.next({ x: left + 0.5, y, width: Math.max(0.5, w - 1), height: ROW, rx: Math.min(3, w / 4), "stroke-width": 1, ...paint(segment.kind, id), ...(dropped ? { fill: id.hatch, stroke: "var(--sd-draft)" } : {}) });
+      pools.bars.next({ x: left + 0.5, y, width: Math.max(0.5, w - 1), height: ROW, rx: Math.min(3, w / 4), "stroke-width": 1, ...paint(dropped ? "vain" : segment.kind, id) });
       if (segment.kind === "ahead" || segment.kind === "wasted")
         pools.edges.next({ x: left, y, width: Math.min(3.5, w / 2), height: ROW, fill: "var(--sd-draft)" });
       const inside = { condition: String(segment.index + 1), pass: String(lane.segments.filter((z) => z.kind === "pass" && z.start <= segment.start).length), body: now.outcomes[segment.index] ? "T" : "N", redo: now.outcomes[segment.index] ? "T" : "N", ahead: now.guesses[segment.index] ? "T" : "N", wasted: "", rollback: "R", draft: "" }[segment.kind];

@@ -120,7 +120,7 @@ export function render({ model, el }) {
   const axis = s("svg", { "aria-hidden": "true", height: 30 });
   const marks = ["condition", "body", "ahead", "wasted", "rollback", "redo"];
   const legend = h("ul", { class: "sd-legend" }, marks.map((kind) => h("li", {}, defs.swatch(kind), t(`mark.${kind}`))), h("li", {}, defs.swatch("guess"), t("mark.guess")));
-  const legendModels = h("ul", { class: "sd-legend" }, [["pass", "ui.mark_target"], ["draft", "ui.mark_draft"], ["accepted", "ui.mark_accepted"], ["supplied", "ui.mark_supplied"], ["bonus", "ui.mark_bonus"]].map(([kind, key]) => h("li", {}, defs.swatch(kind), t(key))));
+  const legendModels = h("ul", { class: "sd-legend" }, [["pass", "ui.mark_target"], ["draft", "ui.mark_draft"], ["vain", "mark.vain"], ["accepted", "ui.mark_accepted"], ["supplied", "ui.mark_supplied"], ["bonus", "ui.mark_bonus"]].map(([kind, key]) => h("li", {}, defs.swatch(kind), t(key))));
   const same = h("table", { class: "sd-table br-map" },
     h("caption", {}, t("map.title")),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("map.cpu")), h("th", { scope: "col" }, t("map.llm")))),
