@@ -89,6 +89,11 @@ def item(words: dict[str, str]) -> dict[str, Any]:
         )
         label.tags = [f"text_color=--sd-{colour}"]
         plot.add_layout(label)
+    points = ColumnDataSource({"k": [], "median": [], "low": [], "high": []}, name="points")
+    bars = plot.segment("k", "low", "k", "high", source=points, line_width=2, line_alpha=0.6)
+    bars.glyph.tags = ["line_color=--sd-supplied"]
+    measured = plot.scatter("k", "median", source=points, size=8, marker="circle", line_width=0)
+    measured.glyph.tags = ["fill_color=--sd-supplied", "line_color=--sd-supplied"]
     dots = plot.scatter(
         "k", "time", source=marks, size=11, marker="diamond", line_width=1.5, fill_color="#888888"
     )

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import param
 
 from figures.figure import Figure
-from figures.roofline.model import CUSTOM, K_MAX, PREFILL, Params, frame
+from figures.roofline.model import CUSTOM, K_MAX, PREFILL, Params, devices, frame, measured
 from figures.text import duration, num, si
-from kernels.hardware import PRECISIONS, presets, shapes, sources
+from kernels.hardware import PRECISIONS, shapes, sources
 
 
 class Roofline(Figure):
@@ -30,7 +30,7 @@ class Roofline(Figure):
 
     k = param.Integer(1, bounds=(1, K_MAX), doc="Tokens that one pass handles per sequence.")
     m = param.Integer(4, bounds=(1, 16), doc="Drafted tokens; a verification handles m + 1.")
-    hardware = param.Selector(default="h100-sxm", objects=[*presets(), CUSTOM], doc="Device.")
+    hardware = param.Selector(default="h100-sxm", objects=[*devices(), CUSTOM], doc="Device.")
     model = param.Selector(default="dense-70b", objects=[*shapes()], doc="Shape of the model.")
     precision = param.Selector(default="bf16", objects=[*PRECISIONS], doc="Bytes of one weight.")
     batch = param.Integer(1, bounds=(1, 512), doc="Sequences that share one reading of weights.")
@@ -88,7 +88,8 @@ class Roofline(Figure):
     def data(cls) -> dict[str, Any]:
         """Return the presets with their sources."""
         return {
-            "hardware": {k: asdict(v) for k, v in presets().items()},
+            "hardware": {k: asdict(v) for k, v in devices().items()},
+            "measured": measured(),
             "models": {k: asdict(v) for k, v in shapes().items()},
             "sources": sources(),
         }

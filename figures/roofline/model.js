@@ -58,6 +58,18 @@ export function frame(data, p) {
   const needs = shape.parameters * PRECISIONS[p.precision] + p.batch * p.context * kvPerToken(shape);
   return {
     hardware, shape, at, knee: bend, here: at(p.k), decode: at(1), verify: at(p.m + 1), prefill: at(PREFILL),
-    needs, fits: needs <= hardware.memory, free: Math.max(0, Math.floor(Math.min(bend, 1e9)) - p.k),
+    needs, fits: !hardware.memory || needs <= hardware.memory, free: Math.max(0, Math.floor(Math.min(bend, 1e9)) - p.k),
   };
+}
+
+/**
+ * The measured points of the chosen machine, brought to the chosen model: [[k, median, p10, p90], …] in
+ * seconds. A pass reads in proportion to the bytes of its weights, so times scale with them; that holds for
+ * the precision that was measured, one sequence, no KV cache, a dense model. Otherwise there are none.
+ */
+export function measuredPoints(data, p) {
+  const measured = data.measured[p.hardware], shape = data.models[p.model];
+  if (!measured || measured.precision !== p.precision || p.batch !== 1 || p.context || shape.experts) return [];
+  const scale = (shape.parameters * PRECISIONS[p.precision]) / measured.bytes;
+  return measured.points.map(([k, ...times]) => [k, ...times.map((x) => x * scale)]);
 }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from kernels.hardware import (
     PRECISIONS,
@@ -60,7 +64,7 @@ def device(p: Params) -> Hardware:
     if p.hardware == CUSTOM:
         base = Hardware(CUSTOM, p.custom_tflops * 1e12, p.custom_gbs * 1e9, p.custom_gb * 1e9)
     else:
-        base = presets()[p.hardware]
+        base = devices()[p.hardware]
     return scaled(base, flops_share=p.flops_share, bandwidth_share=p.bandwidth_share)
 
 
@@ -79,7 +83,8 @@ def frame(p: Params) -> Frame:
         decode=at(1),
         verify=at(p.m + 1),
         prefill=at(PREFILL),
-        fits=needs <= hardware.memory,
+        # A measured machine has no data sheet: its memory is not known and nothing is said.
+        fits=not hardware.memory or needs <= hardware.memory,
         needs=needs,
         free=max(0, int(min(bend, 1e9)) - p.k),
     )
@@ -88,3 +93,40 @@ def frame(p: Params) -> Frame:
 def weights(shape: Shape, precision: str) -> float:
     """Return the bytes of all weights, used in a pass or not."""
     return shape.parameters * PRECISIONS[precision]
+
+
+@cache
+def measured() -> dict[str, dict[str, Any]]:
+    """Return the shipped measurements (made by `kernels.roofline`), id → what the figure needs.
+
+    Of each record the first series, the engine's own kernel: its points (k, median, p10, p90 in
+    seconds), the bytes they read, the fitted limits, and where, when and how it was measured.
+    """
+    found = {}
+    for path in sorted((Path(__file__).parent / "recorded").glob("*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        series = record["series"][0]
+        found[f"measured-{path.stem}"] = {
+            "device": record["device"]["name"],
+            "cores": record["device"].get("cores"),
+            "created": record["created"],
+            "command": record["command"],
+            "contaminated": record["contaminated"],
+            "kernel": series["kernel"],
+            "precision": series["precision"],
+            "bytes": series["bytes"],
+            "points": [[p["k"], p["median"], p["p10"], p["p90"]] for p in series["points"]],
+            "flops": series["hard"]["flops"],
+            "bandwidth": series["hard"]["bandwidth"],
+            "error": series["hard"]["error"],
+        }
+    return found
+
+
+@cache
+def devices() -> dict[str, Hardware]:
+    """Return data sheets and measured machines (at their fitted limits), id → device."""
+    return presets() | {
+        key: Hardware(m["device"], m["flops"], m["bandwidth"], 0.0, "measured")
+        for key, m in measured().items()
+    }

@@ -4,11 +4,11 @@
 
 import { frame as figureFrame } from "#sd/frame.js";
 import { h, s, frameThrottle } from "#sd/dom.js";
-import { num, duration, si } from "#sd/format.js";
+import { num, duration, si, percent } from "#sd/format.js";
 import { slider, select, segments, toggle, numberField } from "#sd/controls.js";
 import { linear, log, ticks, clamp } from "#sd/scale.js";
 import { embedChart, near } from "#sd/chart.js";
-import { frame, K_MAX, PREFILL } from "./model.js";
+import { frame, measuredPoints, K_MAX, PREFILL } from "./model.js";
 
 const PARAMS = ["k", "m", "hardware", "model", "precision", "batch", "context", "flops_share", "bandwidth_share", "custom_tflops", "custom_gbs", "custom_gb"];
 /** Where the slider stops: every value up to 16, then about twelve a factor of two, powers of two exact. */
@@ -55,7 +55,6 @@ export function render({ model, el }) {
   const { on, t, lang } = f;
   const data = model.get("data");
   const state = () => Object.fromEntries(PARAMS.map((name) => [name, model.get(name)]));
-  f.badge("ideal");
 
   // --- the stage: chart with its marker, then the timeline --------------------------------------
   const chartBox = h("div", { class: "roofline-chart", style: { height: `${HEIGHT}px` } });
@@ -72,7 +71,16 @@ export function render({ model, el }) {
     h("p", { class: "sd-note", style: { "margin-top": "8px" } }, t("timeline_title")), timeline);
 
   // --- controls ---------------------------------------------------------------------------------
-  const hardwareOptions = [...Object.entries(data.hardware).map(([id, x]) => [id, x.name + (x.unconfirmed.length ? " *" : "")]), ["custom", t("control.custom")]];
+  const sheets = Object.entries(data.hardware).filter(([id]) => !data.measured[id]).map(([id, x]) => [id, x.name + (x.unconfirmed.length ? " *" : "")]);
+  const measured = Object.entries(data.measured).map(([id, x]) => [id, t("control.measured_device", { name: x.device, cores: x.cores })]);
+  const hardwareOptions = [[t("control.measured"), measured], [t("control.sheets"), [...sheets, ["custom", t("control.custom")]]]];
+  // A machine that was measured is met with the model that the race runs, not with 70B.
+  let lastHardware = model.get("hardware");
+  on.follow(model, "hardware", () => {
+    const next = model.get("hardware");
+    if (next !== lastHardware && data.measured[next] && model.get("model") === "dense-70b") model.set("model", "smollm2-135m");
+    lastHardware = next;
+  });
   const custom = h("div", { style: { display: "contents" } },
     numberField(on, model, "custom_tflops", { label: t("control.custom_tflops") }),
     numberField(on, model, "custom_gbs", { label: t("control.custom_gbs") }),
@@ -99,7 +107,7 @@ export function render({ model, el }) {
   f.controls.after(beyond, source, warning);
 
   // --- drawing ----------------------------------------------------------------------------------
-  let chart = null, width = 0, shown = null;
+  let chart = null, width = 0, shown = null, badged = null;
   const grid = Array.from({ length: 131 }, (_, i) => (K_MAX * 1.25) ** (i / 130) * 0.8 ** (1 - i / 130));
   const yRange = (g) => [Math.min(g.at(1).read, g.at(1).compute) / 2.2, g.at(K_MAX).time * 2.2];
   const xPixel = () => log([0.8, K_MAX * 1.25], [BORDER.left, width - BORDER.right]);
@@ -115,6 +123,8 @@ export function render({ model, el }) {
     chart.get("k_ticks").ticks = Array.from({ length: 14 }, (_, e) => 2 ** e).filter((_, e) => e % every === 0);
     const passes = grid.map(g.at);
     chart.get("curves").data = { k: grid, read: passes.map((x) => x.read), compute: passes.map((x) => x.compute), time: passes.map((x) => x.time) };
+    const points = measuredPoints(data, p);
+    chart.get("points").data = Object.fromEntries(["k", "median", "low", "high"].map((name, i) => [name, points.map((x) => x[i])]));
     const marks = [["decode", 1], ["verify", p.m + 1], ["prefill", PREFILL]];
     chart.get("marks").data = { k: marks.map((x) => x[1]), time: marks.map((x) => g.at(x[1]).time), text: marks.map((x) => t(`mark.${x[0]}`)) };
     const bend = clamp(g.knee, 0.8, K_MAX * 1.25);
@@ -167,8 +177,13 @@ export function render({ model, el }) {
     }
     f.table(rows(t, lang, p, g), t("table.caption"));
     custom.style.display = p.hardware === "custom" ? "contents" : "none";
-    const hardware = data.hardware[p.hardware];
-    source.textContent = hardware
+    const hardware = data.hardware[p.hardware], own = data.measured[p.hardware];
+    const drawn = own ? "measured" : "ideal";
+    if (badged !== drawn + p.hardware) { badged = drawn + p.hardware; own ? f.badge(["recorded", own.device], "ideal") : f.badge("ideal"); }
+    source.textContent = own
+      ? [t("note.measured", { name: own.device, cores: own.cores, date: own.created.slice(0, 10), command: own.command, kernel: own.kernel, bandwidth: si(own.bandwidth, "B/s", lang), flops: si(own.flops, "FLOP/s", lang), error: percent(own.error, lang) }),
+        measuredPoints(data, p).length ? t("note.scaled") : t("note.no_points", { precision: own.precision.toUpperCase() }), own.contaminated ? t("note.contaminated") : ""].filter(Boolean).join(" ")
+      : hardware
       ? t("note.source", { name: hardware.name, flops: si(hardware.flops, "FLOP/s", lang), bandwidth: si(hardware.bandwidth, "B/s", lang), memory: si(hardware.memory, "B", lang), title: data.sources[hardware.source].title, date: data.sources[hardware.source].accessed }) + (hardware.unconfirmed.length ? ` ${t("note.unconfirmed")}` : "")
       : "";
     const text = g.fits ? "" : t("say.too_big", { needs: si(g.needs, "B", lang), memory: si(g.hardware.memory, "B", lang) });

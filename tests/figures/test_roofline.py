@@ -67,3 +67,13 @@ def test_an_address_sets_and_clamps_the_state() -> None:
     )
     assert (figure.k, figure.batch, figure.hardware, figure.m) == (8192, 8, "h100-sxm", 4)
     assert sorted(clamped) == ["hardware", "k", "m"]
+
+
+def test_measured_machines_enter_with_their_fit() -> None:
+    for key, own in model.measured().items():
+        frame = model.frame(Roofline(hardware=key, model="smollm2-135m").params())
+        assert frame.here.read == pytest.approx(2 * 134.5e6 / own["bandwidth"])
+        assert frame.fits
+        assert [p[0] for p in own["points"]] == sorted({p[0] for p in own["points"]})
+        assert all(low <= middle <= high for _, middle, low, high in own["points"])
+        assert not own["contaminated"], "a disturbed measurement must not ship"
