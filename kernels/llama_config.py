@@ -147,7 +147,7 @@ def _parse(raw: dict[str, Any], ends: tuple[int, ...]) -> LlamaConfig:
         rope=_rope(raw),
         end_tokens=ends,
     )
-    if config.heads % config.kv_heads:
+    if config.heads % config.kv_heads or config.heads > 64 * config.kv_heads:
         raise UnsupportedModel(f"{heads} heads do not share {config.kv_heads} key-value heads")
     if config.head_dim % 32 or config.width % 16:
         raise UnsupportedModel(

@@ -193,27 +193,40 @@ static void embed(const Model *m, int token, float *x) {
 }
 
 /* ---- the one product kernel ------------------------------------------------------------------
- * NR rows of x times NP panels. The accumulators stay in registers: 2 · NR · NP of them. */
+ * NR rows of x times NP panels. The accumulators stay in registers: 2 · NR · NP of them.
+ *
+ * While it computes, it fetches what its thread will need next into the second-level cache: with
+ * several rows the arithmetic would otherwise wait for memory, and memory for the arithmetic. Four
+ * streams, `quarter` bytes apart, because one alone does not keep memory busy. */
 
+#define UNROLL (64 / W) /* four lines of bfloat16 a panel */
+#define STEP(TYPE, NR, NP, k)                                                                      \
+    _Pragma("GCC unroll 8") for (int p = 0; p < NP; p++) {                                         \
+        vf low, high;                                                                              \
+        LOAD_##TYPE(w + p * panel, k, low, high);                                                  \
+        _Pragma("GCC unroll 8") for (int r = 0; r < NR; r++) {                                     \
+            const vf xs = SPLAT(x[r * ldx + (k)]);                                                 \
+            sum[r][p][0] = FMA(xs, low, sum[r][p][0]);                                             \
+            sum[r][p][1] = FMA(xs, high, sum[r][p][1]);                                            \
+        }                                                                                          \
+    }
 #define KERNEL(TYPE, NR, NP)                                                                       \
-    static void kernel_##TYPE##_##NR##_##NP(const float *x, size_t ldx, const void *weights,       \
-                                            size_t panel, int K, float *y, size_t ldy) {           \
+    static void kernel_##TYPE##_##NR##_##NP(const float *x, size_t ldx, const char *w,             \
+                                            size_t panel, int K, float *y, size_t ldy,             \
+                                            const char *ahead, size_t quarter) {                   \
+        enum { LINES = NP * UNROLL * PW * SIZE_##TYPE / 64 };                                      \
         vf sum[NR][NP][2];                                                                         \
-        const char *w = weights;                                                                   \
         _Pragma("GCC unroll 8") for (int r = 0; r < NR; r++)                                       \
             _Pragma("GCC unroll 8") for (int p = 0; p < NP; p++)                                   \
                 sum[r][p][0] = sum[r][p][1] = SPLAT(0.0f);                                         \
-        for (int k = 0; k < K; k++) {                                                              \
-            _Pragma("GCC unroll 8") for (int p = 0; p < NP; p++) {                                 \
-                vf low, high;                                                                      \
-                LOAD_##TYPE(w + p * panel, k, low, high);                                          \
-                _Pragma("GCC unroll 8") for (int r = 0; r < NR; r++) {                             \
-                    const vf xs = SPLAT(x[r * ldx + k]);                                           \
-                    sum[r][p][0] = FMA(xs, low, sum[r][p][0]);                                     \
-                    sum[r][p][1] = FMA(xs, high, sum[r][p][1]);                                    \
-                }                                                                                  \
-            }                                                                                      \
+        int k = 0;                                                                                 \
+        for (; k + UNROLL <= K; k += UNROLL) {                                                     \
+            _Pragma("GCC unroll 32") for (int i = 0; i < LINES; i++)                               \
+                __builtin_prefetch(ahead + i % 4 * quarter + i / 4 * 64, 0, 2);                    \
+            ahead += LINES / 4 * 64;                                                               \
+            _Pragma("GCC unroll 16") for (int i = 0; i < UNROLL; i++) STEP(TYPE, NR, NP, k + i)     \
         }                                                                                          \
+        for (; k < K; k++) STEP(TYPE, NR, NP, k)                                                   \
         _Pragma("GCC unroll 8") for (int r = 0; r < NR; r++)                                       \
             _Pragma("GCC unroll 8") for (int p = 0; p < NP; p++) {                                 \
                 store(y + r * ldy + p * PW, sum[r][p][0]);                                         \
@@ -221,6 +234,7 @@ static void embed(const Model *m, int token, float *x) {
             }                                                                                      \
     }
 
+enum { SIZE_BF16 = 2, SIZE_F32 = 4 };
 #define LOAD_BF16(w, k, low, high)                                                                 \
     do {                                                                                           \
         const vu pair = (vu) * (const vu_any *)((w) + (size_t)(k) * (PW * 2));                     \
@@ -238,7 +252,7 @@ static void embed(const Model *m, int token, float *x) {
 #if W == 8
 #define NP1 4
 #define NP2 2
-#define NP3 2
+#define NP3 1
 #define NP4 1
 #define NP5 1
 #define NP6 1
@@ -251,24 +265,29 @@ static void embed(const Model *m, int token, float *x) {
 #define NP6 2
 #endif
 #define MAX_ROWS 6
+#define MAX_VECTORS 64 /* query heads that share a key-value head, at most */
 #define KERNELS_OF(TYPE)                                                                           \
     KERNEL(TYPE, 1, 1) KERNEL(TYPE, 2, 1) KERNEL(TYPE, 3, 1)                                       \
-    KERNEL(TYPE, 4, 1) KERNEL(TYPE, 5, 1) KERNEL(TYPE, 6, 1)
+    KERNEL(TYPE, 4, 1) KERNEL(TYPE, 5, 1) KERNEL(TYPE, 6, 1)                                       \
+    KERNEL(TYPE, 1, 4)
 KERNELS_OF(BF16)
 KERNELS_OF(F32)
-KERNEL(BF16, 1, 4)
-KERNEL(F32, 1, 4)
-KERNEL(BF16, 3, 2)
-KERNEL(F32, 3, 2)
 #if W == 8
 KERNEL(BF16, 2, 2)
 KERNEL(F32, 2, 2)
 #else
-KERNEL(BF16, 2, 4) KERNEL(BF16, 4, 2) KERNEL(BF16, 5, 2) KERNEL(BF16, 6, 2)
-KERNEL(F32, 2, 4) KERNEL(F32, 4, 2) KERNEL(F32, 5, 2) KERNEL(F32, 6, 2)
+KERNEL(BF16, 2, 4) KERNEL(BF16, 3, 2) KERNEL(BF16, 4, 2) KERNEL(BF16, 5, 2) KERNEL(BF16, 6, 2)
+KERNEL(F32, 2, 4) KERNEL(F32, 3, 2) KERNEL(F32, 4, 2) KERNEL(F32, 5, 2) KERNEL(F32, 6, 2)
 #endif
 
-typedef void (*Kernel)(const float *, size_t, const void *, size_t, int, float *, size_t);
+typedef struct { /* what to fetch: four streams from `at`, `quarter` bytes apart; or nothing */
+    const char *at;
+    size_t quarter;
+} Ahead;
+static const Ahead nothing = {NULL, 0};
+
+typedef void (*Kernel)(const float *, size_t, const char *, size_t, int, float *, size_t,
+                       const char *, size_t);
 #define PASTE(a, b, c, d) a##_##b##_##c##_##d
 #define NAME(type, nr, np) PASTE(kernel, type, nr, np)
 static const Kernel wide[2][MAX_ROWS] = {
@@ -284,9 +303,9 @@ static const Kernel narrow[2][MAX_ROWS] = {
 static const int panels_together[MAX_ROWS] = {NP1, NP2, NP3, NP4, NP5, NP6};
 
 /* y (R, panels · PW) = x (R, K) · panels. A group of panels is read from memory once; further
- * blocks of rows find it in the cache. */
+ * blocks of rows find it in the cache. As many bytes as these panels have are fetched ahead. */
 static void product(int type, const void *weights, int panels, const float *x, size_t ldx, int R,
-                    int K, float *y, size_t ldy) {
+                    int K, float *y, size_t ldy, Ahead ahead) {
     const size_t panel = (size_t)K * PW * element_size(type);
     const int blocks = (R + MAX_ROWS - 1) / MAX_ROWS;
     int group = panels_together[(R + blocks - 1) / blocks - 1];
@@ -298,10 +317,13 @@ static void product(int type, const void *weights, int panels, const float *x, s
             const int together = panels_together[rows - 1];
             const int end = p + group < panels ? p + group : panels;
             for (int q = p; q < end;) {
-                const int all = q + together <= end;
+                const int all = q + together <= end, fetch = ahead.at && b == 0;
                 (all ? wide : narrow)[type][rows - 1](
                     x + from * ldx, ldx, (const char *)weights + q * panel, panel, K,
-                    y + from * ldy + (size_t)q * PW, ldy);
+                    y + from * ldy + (size_t)q * PW, ldy,
+                    /* what is in the first-level cache already costs nothing to fetch */
+                    fetch ? ahead.at + q * panel / 256 * 64 : (const char *)x,
+                    fetch ? ahead.quarter : 0);
                 q += all ? together : 1;
             }
         }
@@ -310,18 +332,14 @@ static void product(int type, const void *weights, int panels, const float *x, s
 
 /* One product on the calling thread: the decoder's inner loop alone, for measuring a machine. */
 void sd_product(int type, const void *weights, int panels, const float *x, int R, int K, float *y) {
-    product(type, weights, panels, x, (size_t)K, R, K, y, (size_t)panels * PW);
+    product(type, weights, panels, x, (size_t)K, R, K, y, (size_t)panels * PW, nothing);
 }
 
 /* ---- threads ---------------------------------------------------------------------------------
- * A pass is a list of phases, each a number of tasks that threads claim from a counter: a thread
- * that lost its core for a while holds up one task, not its share. Waiting spins for a bounded
- * time, then sleeps, so an idle server burns nothing. */
-
-typedef struct {
-    atomic_int next, arrived;
-    char line[56]; /* own cache line */
-} Phase;
+ * A pass is a list of phases, each a number of tasks. A thread takes the tasks of its own range in
+ * order (so it knows what to fetch ahead), then those that others have left: a thread that lost its
+ * core for a while holds up one task, not its share. Waiting spins for a bounded time, then sleeps,
+ * so an idle server burns nothing. */
 
 typedef struct Pass Pass;
 
@@ -334,7 +352,7 @@ typedef struct {
     int threads;
     pthread_t *thread;
     Scratch *own; /* one a thread */
-    Scratch shared, phases;
+    Scratch shared, counters;
     pthread_mutex_t one_pass;            /* passes of several callers take turns */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -384,10 +402,10 @@ static void notify(Pool *pool) {
 #define SPIN_BETWEEN 300000  /* ns: the caller's work between two passes */
 
 /* All threads have finished the phase when this returns. */
-static void barrier(Pool *pool, Phase *phase) {
-    if (atomic_fetch_add(&phase->arrived, 1) + 1 == pool->threads) notify(pool);
-    for (int seen; (seen = atomic_load(&phase->arrived)) < pool->threads;)
-        wait_change(pool, &phase->arrived, seen, SPIN_IN_PASS);
+static void barrier(Pool *pool, atomic_int *arrived) {
+    if (atomic_fetch_add(arrived, 1) + 1 == pool->threads) notify(pool);
+    for (int seen; (seen = atomic_load(arrived)) < pool->threads;)
+        wait_change(pool, arrived, seen, SPIN_IN_PASS);
 }
 
 static float *reserve(Scratch *s, size_t floats) {
@@ -414,23 +432,86 @@ struct Pass {
     float *logits;
     size_t logits_stride;
     float *x, *q, *attended, *hidden; /* (rows, …), shared */
-    Phase *phase;
+    atomic_int *counter; /* (threads + 1, phases): tasks taken of each thread's range; arrivals */
+    int phases;
     atomic_int not_finite;
 };
 
 typedef struct { /* what one thread holds during a pass */
     Pool *pool;
     Pass *pass;
-    int phase;
-    float *normed, *tile, *scores;
+    int id, phase;
+    float *normed, *tile, *scores, *mixed;
 } Thread;
 
+INLINE int range_start(int tasks, int threads, int id) { return (int)((int64_t)tasks * id / threads); }
+
+/* The next task of this phase for this thread, or -1. */
 static int claim(Thread *t, int tasks) {
-    const int task = atomic_fetch_add(&t->pass->phase[t->phase].next, 1);
-    return task < tasks ? task : -1;
+    const int threads = t->pool->threads;
+    for (int i = 0; i < threads; i++) {
+        const int id = (t->id + i) % threads;
+        const int start = range_start(tasks, threads, id), end = range_start(tasks, threads, id + 1);
+        atomic_int *taken = &t->pass->counter[(size_t)id * t->pass->phases + t->phase];
+        if (atomic_load(taken) >= end - start) continue;
+        const int task = start + atomic_fetch_add(taken, 1);
+        if (task < end) return task;
+    }
+    return -1;
 }
 
-static void end_phase(Thread *t) { barrier(t->pool, &t->pass->phase[t->phase++]); }
+static void end_phase(Thread *t) {
+    barrier(t->pool, &t->pass->counter[(size_t)t->pool->threads * t->pass->phases + t->phase]);
+    t->phase++;
+}
+
+/* A matrix cut into tasks. */
+typedef struct {
+    const char *weights;
+    size_t panel; /* bytes */
+    int panels, per_task, tasks;
+} Cut;
+
+#define TASK_PANELS 4
+#define TASK_BYTES (128 * 1024) /* what is fetched ahead has to fit the second-level cache */
+
+static Cut cut(const Pass *pass, const void *weights, int rows, int columns, int multiple) {
+    Cut c = {.weights = weights, .panel = (size_t)columns * PW * element_size(pass->model->weight_type),
+             .panels = (int)panels_of(rows), .per_task = TASK_PANELS};
+    if (pass->rows > 1)
+        while (c.per_task > multiple && c.per_task * c.panel > TASK_BYTES) c.per_task /= 2;
+    c.tasks = (c.panels + c.per_task - 1) / c.per_task;
+    return c;
+}
+
+INLINE int panels_in(const Cut *c, int task) {
+    const int left = c->panels - task * c->per_task;
+    return left < c->per_task ? left : c->per_task;
+}
+
+INLINE const char *task_weights(const Cut *c, int task) {
+    return c->weights + (size_t)task * c->per_task * c->panel;
+}
+
+/* A task's weights as something to fetch. */
+static Ahead fetch_task(const Cut *c, int task) {
+    const size_t bytes = panels_in(c, task) * c->panel;
+    return (Ahead){task_weights(c, task), bytes / 256 * 64};
+}
+
+static Ahead fetch_first(const Thread *t, const Cut *c) {
+    return fetch_task(c, range_start(c->tasks, t->pool->threads, t->id));
+}
+
+/* What this thread will read after `task`: its next one, else what `then` says. For one row the
+ * panels of a task are four streams already, so only the change to another matrix is bridged. */
+static Ahead ahead_of(const Thread *t, const Cut *c, int task, Ahead then) {
+    const int threads = t->pool->threads, next = task + 1;
+    const int own = next > range_start(c->tasks, threads, t->id) &&
+                    next < range_start(c->tasks, threads, t->id + 1);
+    if (!own) return then;
+    return t->pass->rows > 1 ? fetch_task(c, next) : nothing;
+}
 
 /* Sixteen partial sums whatever the register width, folded in one fixed order. */
 static float sum16(const float *partial) {
@@ -482,18 +563,66 @@ static void rotate(const Model *m, int position, float *v) {
     }
 }
 
+/* The matrices of a layer in the order of use. */
+typedef struct {
+    Cut qkv, o, gate_up, down;
+} Cuts;
+
+static Cut cut_head(const Pass *pass) {
+    return cut(pass, pass->model->head, pass->model->head_rows, pass->model->width, 1);
+}
+
+static Cuts cuts_of(const Pass *pass, int l) {
+    const Model *m = pass->model;
+    const Layer *layer = &m->layer[l];
+    const int heads = m->heads + 2 * m->kv_heads, attention = m->heads * m->head_dim;
+    Cuts c;
+    c.qkv = cut(pass, layer->qkv, heads * m->head_dim, m->width, 1);
+    c.qkv.per_task = m->head_dim / PW; /* a task is a head */
+    c.qkv.tasks = heads;
+    c.o = cut(pass, layer->o, m->width, attention, 1);
+    c.gate_up = cut(pass, layer->gate_up, (int)panels_of(m->ffn) * 2 * PW, m->width, 2);
+    c.down = cut(pass, layer->down, m->width, m->ffn, 1);
+    return c;
+}
+
+/* Rows in one task of attention: enough query vectors for a full kernel. */
+INLINE int rows_attended(const Pass *pass) {
+    const int group = pass->model->heads / pass->model->kv_heads;
+    return group < MAX_ROWS ? MAX_ROWS / group : 1;
+}
+
+INLINE int attention_tasks(const Pass *pass) {
+    const int each = rows_attended(pass);
+    return (pass->rows + each - 1) / each * pass->model->kv_heads;
+}
+
+INLINE int first_attended(const Thread *t) {
+    return range_start(attention_tasks(t->pass), t->pool->threads, t->id);
+}
+
+/* The keys that a task of attention begins with. */
+static Ahead fetch_keys(const Thread *t, int l, int task) {
+    const Pass *pass = t->pass;
+    const int each = rows_attended(pass), blocks = (pass->rows + each - 1) / each;
+    if (task >= blocks * pass->model->kv_heads) return nothing;
+    const Row *row = &pass->row[task % blocks * each];
+    const size_t bytes = (size_t)row->position * pass->model->head_dim * sizeof(float);
+    return (Ahead){(const char *)keys_of(pass->model, row, l, task / blocks), bytes / 256 * 64};
+}
+
 /* One task is one head: its part of the product, then bias, norm, rotation, and for keys and
  * values the write into each row's cache. */
-static void project_qkv(Thread *t, int l) {
+static void project_qkv(Thread *t, int l, const Cut *c) {
     const Pass *pass = t->pass;
     const Model *m = pass->model;
     const Layer *layer = &m->layer[l];
-    const int hd = m->head_dim, per_head = hd / PW;
+    const int hd = m->head_dim, group = m->heads / m->kv_heads;
+    const Ahead then = fetch_keys(t, l, first_attended(t));
     norm_rows(t, layer->attention_norm);
-    for (int head; (head = claim(t, m->heads + 2 * m->kv_heads)) >= 0;) {
-        const size_t bytes = (size_t)m->width * PW * element_size(m->weight_type);
-        product(m->weight_type, (const char *)layer->qkv + (size_t)head * per_head * bytes, per_head,
-                t->normed, m->width, pass->rows, m->width, t->tile, hd);
+    for (int head; (head = claim(t, c->tasks)) >= 0;) {
+        product(m->weight_type, task_weights(c, head), c->per_task, t->normed, m->width, pass->rows,
+                m->width, t->tile, hd, ahead_of(t, c, head, then));
         const int is_query = head < m->heads, is_key = !is_query && head < m->heads + m->kv_heads;
         const float *norm = is_query ? layer->q_norm : is_key ? layer->k_norm : NULL;
         for (int r = 0; r < pass->rows; r++) {
@@ -505,7 +634,9 @@ static void project_qkv(Thread *t, int l) {
             if (norm) rms_norm(v, norm, m->epsilon, hd, v);
             if (is_query || is_key) rotate(m, row->position, v);
             if (is_query) {
-                memcpy(pass->q + ((size_t)r * m->heads + head) * hd, v, hd * sizeof(float));
+                const size_t kv_head = head / group, g = head % group;
+                memcpy(pass->q + ((kv_head * pass->rows + r) * group + g) * hd, v,
+                       hd * sizeof(float));
             } else if (is_key) { /* panels of positions: [position / PW][dimension][position % PW] */
                 float *to = keys_of(m, row, l, head - m->heads) +
                             (size_t)(row->position / PW) * hd * PW + row->position % PW;
@@ -523,7 +654,7 @@ static void project_qkv(Thread *t, int l) {
 
 /* scores (in place) become e^(score − largest); returns 1 / their sum. Lanes past `length`, which
  * may hold anything, become 0. */
-static float soften(float *scores, int length, float scale) {
+static float soften(float *scores, int length, int stride, float scale) {
     const int padded = (int)panels_of(length) * PW;
     for (int i = length; i < padded; i++) scores[i] = scores[0];
     vf most = load(scores);
@@ -536,7 +667,7 @@ static float soften(float *scores, int length, float scale) {
         if (most[i] > largest) largest = most[i];
     for (int i = 0; i < padded; i += W)
         store(scores + i, exponential((load(scores + i) - SPLAT(largest)) * SPLAT(scale)));
-    for (int i = length; i < padded; i++) scores[i] = 0.0f;
+    for (int i = length; i < stride; i++) scores[i] = 0.0f;
     vf sum[16 / W];
     float partial[16];
     for (int i = 0; i < 16 / W; i++) sum[i] = SPLAT(0.0f);
@@ -545,78 +676,96 @@ static float soften(float *scores, int length, float scale) {
     return 1.0f / sum16(partial);
 }
 
-/* One task is one row and one key-value head, with the group of query heads that share it. */
-static void attend(Thread *t, int l) {
+/* Rows [from, to) of one cache and one key-value head, with the query heads that share it. Scores
+ * past a row's own position are 0, which adds nothing to its sums. */
+static void attend_rows(Thread *t, int l, int kv_head, int from, int to, Ahead then) {
     const Pass *pass = t->pass;
     const Model *m = pass->model;
-    const int hd = m->head_dim, group = m->heads / m->kv_heads;
+    const int hd = m->head_dim, group = m->heads / m->kv_heads, vectors = (to - from) * group;
+    const Row *row = &pass->row[from];
+    const int longest = pass->row[to - 1].position + 1, panels = (int)panels_of(longest);
+    const size_t stride = (size_t)panels * PW, values_panel = (size_t)row->capacity * PW;
+    const float *keys = keys_of(m, row, l, kv_head), *values = values_of(m, row, l, kv_head);
+    const float *q = pass->q + ((size_t)kv_head * pass->rows + from) * group * hd;
     const float scale = 1.0f / sqrtf((float)hd);
-    for (int task; (task = claim(t, pass->rows * m->kv_heads)) >= 0;) {
-        const int r = task / m->kv_heads, kv_head = task % m->kv_heads;
-        const Row *row = &pass->row[r];
-        const int length = row->position + 1, panels = (int)panels_of(length);
-        const size_t stride = (size_t)panels * PW;
-        const float *keys = keys_of(m, row, l, kv_head), *values = values_of(m, row, l, kv_head);
-        const float *q = pass->q + ((size_t)r * m->heads + (size_t)kv_head * group) * hd;
-        float *out = pass->attended + ((size_t)r * m->heads + (size_t)kv_head * group) * hd;
-        product(F32, keys, panels, q, hd, group, hd, t->scores, stride);
-        for (int g = 0; g < group; g++)
-            t->tile[g] = soften(t->scores + (size_t)g * stride, length, scale);
-        for (int p = 0; p < hd / PW; p++)
-            product(F32, values + (size_t)p * row->capacity * PW, 1, t->scores, stride, group, length,
-                    out + (size_t)p * PW, hd);
-        for (int g = 0; g < group; g++) {
-            const vf norm = SPLAT(t->tile[g]);
-            for (int i = 0; i < hd; i += W)
-                store(out + (size_t)g * hd + i, load(out + (size_t)g * hd + i) * norm);
+    float norm[MAX_VECTORS];
+    product(F32, keys, panels, q, hd, vectors, hd, t->scores, stride,
+            (Ahead){(const char *)values, values_panel * sizeof(float)});
+    for (int v = 0; v < vectors; v++)
+        norm[v] = soften(t->scores + v * stride, pass->row[from + v / group].position + 1,
+                         (int)stride, scale);
+    for (int p = 0; p < hd / PW; p++) {
+        product(F32, values + p * values_panel, 1, t->scores, stride, vectors, longest,
+                t->mixed + (size_t)p * PW, hd, then);
+        if (then.at) then.at += (size_t)longest * PW * sizeof(float) / 256 * 64;
+    }
+    for (int v = 0; v < vectors; v++) {
+        float *out = pass->attended + ((size_t)(from + v / group) * m->heads +
+                                       (size_t)kv_head * group + v % group) * hd;
+        for (int i = 0; i < hd; i += W)
+            store(out + i, load(t->mixed + (size_t)v * hd + i) * SPLAT(norm[v]));
+    }
+}
+
+/* One task is one key-value head and a few rows. */
+static void attend(Thread *t, int l, const Cut *o) {
+    const Pass *pass = t->pass;
+    const int each = rows_attended(pass), blocks = (pass->rows + each - 1) / each;
+    const int tasks = blocks * pass->model->kv_heads;
+    for (int task; (task = claim(t, tasks)) >= 0;) {
+        const int kv_head = task / blocks, end = task % blocks * each + each;
+        const int last = task + 1 >= range_start(tasks, t->pool->threads, t->id + 1);
+        const Ahead then = last ? fetch_first(t, o) : fetch_keys(t, l, task + 1);
+        for (int from = end - each, to; from < end && from < pass->rows; from = to) {
+            for (to = from + 1; to < end && to < pass->rows; to++)
+                if (pass->row[to].cache != pass->row[from].cache) break;
+            attend_rows(t, l, kv_head, from, to, then);
         }
     }
     end_phase(t);
 }
 
-#define TASK_PANELS 4 /* panels in a task */
-
 /* x += input · weights, where input is (rows, K). */
-static void project_residual(Thread *t, const void *weights, const float *input, int K) {
+static void project_residual(Thread *t, const Cut *c, const float *input, int K, Ahead then) {
     const Pass *pass = t->pass;
     const Model *m = pass->model;
-    const size_t bytes = (size_t)K * PW * element_size(m->weight_type);
-    const int panels = (int)panels_of(m->width);
-    for (int task; (task = claim(t, (panels + TASK_PANELS - 1) / TASK_PANELS)) >= 0;) {
-        const int p = task * TASK_PANELS;
-        const int n = p + TASK_PANELS < panels ? TASK_PANELS : panels - p;
-        product(m->weight_type, (const char *)weights + p * bytes, n, input, K, pass->rows, K, t->tile,
-                TASK_PANELS * PW);
-        const int columns = (p + n) * PW < m->width ? n * PW : m->width - p * PW;
+    const size_t wide = (size_t)c->per_task * PW;
+    for (int task; (task = claim(t, c->tasks)) >= 0;) {
+        const int n = panels_in(c, task);
+        product(m->weight_type, task_weights(c, task), n, input, K, pass->rows, K, t->tile, wide,
+                ahead_of(t, c, task, then));
+        const size_t at = task * wide;
+        const size_t columns = at + n * PW < (size_t)m->width ? (size_t)n * PW : m->width - at;
         for (int r = 0; r < pass->rows; r++) {
-            float *x = pass->x + (size_t)r * m->width + (size_t)p * PW;
-            for (int i = 0; i < columns; i++) x[i] += t->tile[(size_t)r * TASK_PANELS * PW + i];
+            float *x = pass->x + (size_t)r * m->width + at;
+            for (size_t i = 0; i < columns; i++) x[i] += t->tile[r * wide + i];
         }
     }
     end_phase(t);
 }
 
 /* hidden = gate / (1 + e^−gate) · up */
-static void gate_up(Thread *t, const Layer *layer) {
+static void gate_up(Thread *t, const Layer *layer, const Cuts *cuts) {
     const Pass *pass = t->pass;
     const Model *m = pass->model;
-    const size_t bytes = (size_t)m->width * PW * element_size(m->weight_type);
-    const int pairs = (int)panels_of(m->ffn), per_task = TASK_PANELS / 2;
+    const Cut *c = &cuts->gate_up;
+    const size_t wide = (size_t)c->per_task * PW;
+    const Ahead then = fetch_first(t, &cuts->down);
     norm_rows(t, layer->ffn_norm);
-    for (int task; (task = claim(t, (pairs + per_task - 1) / per_task)) >= 0;) {
-        const int first = task * per_task;
-        const int n = first + per_task < pairs ? per_task : pairs - first;
-        product(m->weight_type, (const char *)layer->gate_up + (size_t)first * 2 * bytes, 2 * n,
-                t->normed, m->width, pass->rows, m->width, t->tile, TASK_PANELS * PW);
+    for (int task; (task = claim(t, c->tasks)) >= 0;) {
+        const int n = panels_in(c, task);
+        product(m->weight_type, task_weights(c, task), n, t->normed, m->width, pass->rows, m->width,
+                t->tile, wide, ahead_of(t, c, task, then));
         for (int r = 0; r < pass->rows; r++)
-            for (int p = 0; p < n; p++) {
-                const float *g = t->tile + ((size_t)r * TASK_PANELS + 2 * p) * PW, *u = g + PW;
+            for (int p = 0; p < n; p += 2) {
+                const float *g = t->tile + r * wide + (size_t)p * PW, *u = g + PW;
                 float h[PW];
                 for (int i = 0; i < PW; i += W) {
                     const vf gate = load(g + i);
                     store(h + i, gate / (SPLAT(1.0f) + exponential(-gate)) * load(u + i));
                 }
-                const int at = (first + p) * PW, columns = at + PW < m->ffn ? PW : m->ffn - at;
+                const int at = (task * c->per_task + p) / 2 * PW;
+                const int columns = at + PW < m->ffn ? PW : m->ffn - at;
                 memcpy(pass->hidden + (size_t)r * m->ffn + at, h, columns * sizeof(float));
             }
     }
@@ -626,8 +775,7 @@ static void gate_up(Thread *t, const Layer *layer) {
 static void head(Thread *t) {
     Pass *pass = t->pass;
     const Model *m = pass->model;
-    const size_t bytes = (size_t)m->width * PW * element_size(m->weight_type);
-    const int panels = (int)panels_of(m->head_rows);
+    const Cut c = cut_head(pass);
     int n = 0, first = 0;
     for (int r = 0; r < pass->rows; r++) {
         if (pass->row[r].logits_row < 0) continue;
@@ -635,12 +783,11 @@ static void head(Thread *t) {
         rms_norm(pass->x + (size_t)r * m->width, m->final_norm, m->epsilon, m->width,
                  t->normed + (size_t)n++ * m->width);
     }
-    for (int task; (task = claim(t, (panels + TASK_PANELS - 1) / TASK_PANELS)) >= 0;) {
-        const int p = task * TASK_PANELS;
-        const int count = p + TASK_PANELS < panels ? TASK_PANELS : panels - p;
-        float *y = pass->logits + (size_t)first * pass->logits_stride + (size_t)p * PW;
-        product(m->weight_type, (const char *)m->head + p * bytes, count, t->normed, m->width, n,
-                m->width, y, pass->logits_stride);
+    for (int task; (task = claim(t, c.tasks)) >= 0;) {
+        const int count = panels_in(&c, task);
+        float *y = pass->logits + (size_t)first * pass->logits_stride + (size_t)task * c.per_task * PW;
+        product(m->weight_type, task_weights(&c, task), count, t->normed, m->width, n, m->width, y,
+                pass->logits_stride, ahead_of(t, &c, task, nothing));
         vf bad = SPLAT(0.0f); /* NaN once a logit is not finite: inf − inf and NaN − NaN are NaN */
         for (int r = 0; r < n; r++)
             for (int i = 0; i < count * PW; i += W) {
@@ -653,23 +800,35 @@ static void head(Thread *t) {
     end_phase(t);
 }
 
+/* Floats that a thread's tile takes for each row: the outputs of its largest task. */
+static size_t tile_width(const Model *m) {
+    return TASK_PANELS * PW > m->head_dim ? TASK_PANELS * PW : m->head_dim;
+}
+
+static size_t vectors_attended(const Pass *pass) {
+    return (size_t)rows_attended(pass) * (pass->model->heads / pass->model->kv_heads);
+}
+
 static void run(Pool *pool, int id) {
     Pass *pass = pool->pass;
     const Model *m = pass->model;
-    Thread t = {pool, pass, 0, pool->own[id].memory, NULL, NULL};
+    Thread t = {.pool = pool, .pass = pass, .id = id, .normed = pool->own[id].memory};
     t.tile = t.normed + (size_t)pass->rows * m->width;
-    const int tile = TASK_PANELS * PW > m->head_dim ? TASK_PANELS * PW : m->head_dim;
-    t.scores = t.tile + (size_t)pass->rows * tile + m->heads;
+    t.mixed = t.tile + pass->rows * tile_width(m);
+    t.scores = t.mixed + (size_t)vectors_attended(pass) * m->head_dim;
     for (int r; (r = claim(&t, pass->rows)) >= 0;)
         embed(m, pass->row[r].token, pass->x + (size_t)r * m->width);
     end_phase(&t);
     for (int l = 0; l < m->layers; l++) {
-        const Layer *layer = &m->layer[l];
-        project_qkv(&t, l);
-        attend(&t, l);
-        project_residual(&t, layer->o, pass->attended, m->heads * m->head_dim);
-        gate_up(&t, layer);
-        project_residual(&t, layer->down, pass->hidden, m->ffn);
+        const int last = l + 1 == m->layers;
+        const Cuts cuts = cuts_of(pass, l);
+        const Cut next = last ? cut_head(pass) : cuts_of(pass, l + 1).qkv;
+        project_qkv(&t, l, &cuts.qkv);
+        attend(&t, l, &cuts.o);
+        project_residual(&t, &cuts.o, pass->attended, m->heads * m->head_dim,
+                         fetch_first(&t, &cuts.gate_up));
+        gate_up(&t, &m->layer[l], &cuts);
+        project_residual(&t, &cuts.down, pass->hidden, m->ffn, fetch_first(&t, &next));
     }
     if (pass->wanted) head(&t);
 }
@@ -701,7 +860,7 @@ void sd_pool_free(Pool *pool) {
     for (int i = 1; i < pool->threads; i++) pthread_join(pool->thread[i], NULL);
     for (int i = 0; i < pool->threads; i++) free(pool->own[i].memory);
     free(pool->shared.memory);
-    free(pool->phases.memory);
+    free(pool->counters.memory);
     free(pool->own);
     free(pool->thread);
     free(pool);
@@ -745,27 +904,27 @@ int sd_forward(Pool *pool, const Model *m, int rows, const Row *row, float *logi
     for (int from = 0; from < rows && status == OK; from += ROWS_AT_ONCE) {
         const size_t n = rows - from < ROWS_AT_ONCE ? rows - from : ROWS_AT_ONCE;
         Pass pass = {.model = m, .row = row + from, .rows = (int)n, .logits = logits,
-                     .logits_stride = stride};
+                     .logits_stride = stride,
+                     .phases = (5 * m->layers + 2 + 15) / 16 * 16}; /* whole cache lines */
         int longest = 0;
         for (size_t r = 0; r < n; r++) {
             pass.wanted += pass.row[r].logits_row >= 0;
             if (pass.row[r].position >= longest) longest = pass.row[r].position + 1;
         }
         const size_t attention = (size_t)m->heads * m->head_dim;
-        const size_t phases = (5 * (size_t)m->layers + 2) * sizeof(Phase) / sizeof(float);
-        const size_t tile = TASK_PANELS * PW > m->head_dim ? TASK_PANELS * PW : m->head_dim;
-        const size_t own = n * (m->width + tile) + m->heads +
-                           (size_t)(m->heads / m->kv_heads) * panels_of(longest) * PW;
+        const size_t own = n * (m->width + tile_width(m)) +
+                           vectors_attended(&pass) * (m->head_dim + panels_of(longest) * PW);
+        const size_t counters = (size_t)(pool->threads + 1) * pass.phases;
         pass.x = reserve(&pool->shared, n * (m->width + 2 * attention + m->ffn));
-        pass.phase = (Phase *)reserve(&pool->phases, phases);
-        if (!pass.x || !pass.phase) status = NO_MEMORY;
+        pass.counter = (atomic_int *)reserve(&pool->counters, counters);
+        if (!pass.x || !pass.counter) status = NO_MEMORY;
         for (int i = 0; i < pool->threads; i++)
             if (!reserve(&pool->own[i], own)) status = NO_MEMORY;
         if (status != OK) break;
         pass.q = pass.x + n * m->width;
         pass.attended = pass.q + n * attention;
         pass.hidden = pass.attended + n * attention;
-        memset(pass.phase, 0, phases * sizeof(float));
+        for (size_t i = 0; i < counters; i++) atomic_init(&pass.counter[i], 0);
         pool->pass = &pass;
         atomic_store(&pool->finished, 0);
         atomic_fetch_add(&pool->generation, 1);
@@ -795,7 +954,7 @@ int sd_self_test(void) {
         }
         sd_pack(panels, type, weights, F32, N, K, 0, 1);
         for (int rows = 1; rows <= ROWS; rows++) {
-            product(type, panels, N / PW, &x[0][0], K, rows, K, &y[0][0], N);
+            product(type, panels, N / PW, &x[0][0], K, rows, K, &y[0][0], N, nothing);
             for (int r = 0; r < rows; r++)
                 for (int n = 0; n < N; n++) {
                     volatile float sum = 0.0f;
