@@ -34,12 +34,16 @@ class WordTokenizer:
     """Token 0 ends a text, token i is the i-th word."""
 
     end_tokens = (END,)
+    special_tokens = frozenset({END})
 
     def encode(self, text: str) -> list[int]:
         return [1 + sum(word.encode()) % len(WORDS) for word in text.split()]
 
     def chat(self, prompt: str) -> list[int]:
         return [1, *self.encode(prompt), 2]
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"" if token == END else WORDS[token - 1].encode()
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(WORDS[token - 1] for token in tokens if token != END)

@@ -1,0 +1,193 @@
+// What must outlive a view: the run on show and the connection to the server. A change of language throws the
+// view away and renders another one; this stays, tied to the model. Views subscribe and draw.
+
+import { createRun, runOf } from "./model.js";
+import { MAX_BYTES, read } from "./check.js";
+
+const stores = new WeakMap();
+const RETRY_MS = [300, 700, 1500, 3000, 5000, 8000];
+
+/** The store of a figure's model, made on first use. */
+export function storeOf(model) {
+  if (!stores.has(model)) stores.set(model, createStore(model));
+  return stores.get(model);
+}
+
+function createStore(model) {
+  const listeners = new Set();
+  const recordings = new Map();
+  let socket = null, attempts = 0, timer = 0;
+  const changed = () => { for (const fn of [...listeners]) fn(); };
+
+  const store = {
+    /** The run on show, where it came from ("recorded", "file", "live") and its file's name. */
+    run: null, kind: null, name: "",
+    /** What went wrong last, for the words `error.<code>`: { code, detail }. */
+    error: null,
+    playing: false,
+    live: {
+      url: liveUrl(model),
+      connection: "off", // off, opening, open, lost
+      pairs: null, limits: null,
+      news: null, // of the models: loading, ready, failed
+      phase: "idle", // idle, asked, running
+      place: null, // races before ours
+      run: null, // the last live run, on show or not
+    },
+    subscribe(fn) { listeners.add(fn); return () => listeners.delete(fn); },
+
+    /** Show a recording that ships with the figure. */
+    async showRecording(stem) {
+      const url = (model.get("records") ?? {})[stem];
+      if (!url) return;
+      store.wanted = stem;
+      try {
+        if (!recordings.has(stem)) {
+          const answer = await fetch(url);
+          if (!answer.ok) throw new Error(String(answer.status));
+          const { trace, error } = read(await answer.text());
+          if (error) throw new Error(`${error.where} ${error.why}`);
+          recordings.set(stem, runOf(trace));
+        }
+      } catch (reason) {
+        fail("fetch", { reason: String(reason?.message ?? reason) });
+        return;
+      }
+      // A slower answer must not replace what was asked for since.
+      if (store.wanted === stem) show(recordings.get(stem), "recorded", stem);
+    },
+
+    /** Show the last live run again. */
+    showLive() {
+      store.wanted = null;
+      if (store.live.run) show(store.live.run, "live", "");
+    },
+
+    /** Show a file of the reader's. Resolves to true if it could be shown. */
+    async showFile(file) {
+      store.wanted = null;
+      if (file.size > MAX_BYTES) { fail("file_size", { size: file.size, limit: MAX_BYTES }); return false; }
+      const { trace, error } = read(await file.text());
+      if (error) { fail(`file_${error.why}`, { where: error.where }); return false; }
+      show(runOf(trace), "file", file.name.slice(0, 60));
+      return true;
+    },
+
+    /** Open the connection, which makes the server load its models. */
+    connect() {
+      if (!store.live.url || socket) return;
+      open();
+    },
+
+    /** Ask for a live race. */
+    start(pair, settings) {
+      store.error = null;
+      Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, request: { do: "run", pair, settings } });
+      attempts = 0;
+      if (store.live.connection === "open") send(store.live.request);
+      else { clearTimeout(timer); socket?.close(); open(); }
+      changed();
+    },
+
+    /** End our race, wherever it stands. */
+    cancel() {
+      if (store.live.phase === "idle") return;
+      if (store.live.connection === "open" && store.live.race) send({ do: "cancel" });
+      else { over({ code: "cancelled", detail: {} }); send({ do: "cancel" }); }
+      changed();
+    },
+  };
+
+  function show(run, kind, name) {
+    Object.assign(store, { run, kind, name, error: null });
+    model.set("focus", null);
+    model.set("t", null);
+    changed();
+  }
+  function fail(code, detail) { store.error = { code, detail }; changed(); }
+
+  // --- the connection ------------------------------------------------------------------------------
+
+  function send(message) { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message)); }
+
+  function open() {
+    const mine = socket = new WebSocket(store.live.url);
+    store.live.connection = "opening";
+    socket.onopen = () => {
+      if (mine !== socket) return;
+      store.live.connection = "open";
+      const { race, have, phase, request } = store.live;
+      if (race) send({ do: "resume", race, have });
+      else if (phase === "asked") send(request);
+      changed();
+    };
+    socket.onmessage = ({ data }) => { if (mine === socket) receive(JSON.parse(data)); };
+    socket.onclose = () => { if (mine === socket) closed(); };
+    changed();
+  }
+
+  /** A race that is going on is worth coming back for; otherwise the next start opens the line again. */
+  function closed() {
+    socket = null;
+    store.live.connection = "lost";
+    if (store.live.phase !== "idle") {
+      if (attempts < RETRY_MS.length) timer = setTimeout(open, RETRY_MS[attempts++]);
+      else over({ code: "connection_lost", detail: {} });
+    }
+    changed();
+  }
+
+  function over(error) {
+    Object.assign(store.live, { phase: "idle", place: null, race: null });
+    if (error) store.error = error;
+  }
+
+  function receive(message) {
+    const { live } = store;
+    switch (message.type) {
+      case "hello": Object.assign(live, { pairs: message.pairs, limits: message.limits }); break;
+      case "loading": case "ready": case "failed": live.news = message; break;
+      case "asked": if (live.phase === "asked") { live.race = message.race; live.have = 0; } break;
+      case "queue": if (message.race === live.race) live.place = message.position; break;
+      case "refused":
+        // The race is not kept any more: what has arrived stays on show.
+        over({ code: message.code === "race_gone" ? "connection_lost" : message.code, detail: message.detail });
+        break;
+      case "events":
+        attempts = 0;
+        if (message.race === live.race) take(message.events.slice(Math.max(0, live.have - message.from)));
+        break;
+    }
+    changed();
+  }
+
+  function take(events) {
+    const { live } = store;
+    live.have += events.length;
+    for (const event of events) {
+      if (event.type === "start") {
+        live.phase = "running";
+        live.run = createRun();
+        show(live.run, "live", "");
+        model.set("follow", true);
+        live.run.add(event);
+        continue;
+      }
+      if (event.type === "error") over(event);
+      // The reader may be looking at another run meanwhile; this one goes on being kept.
+      else live.run?.add(event);
+      if (event.type === "end") over(null);
+    }
+  }
+
+  return store;
+}
+
+/** Where live races are: beside the page's own addresses, or nowhere in a saved page. */
+function liveUrl(model) {
+  const base = model.get("base");
+  if (typeof base !== "string" || !/^https?:$/.test(location.protocol)) return null;
+  const url = new URL(`${base}/live`, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  return url.href;
+}
