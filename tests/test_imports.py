@@ -21,7 +21,7 @@ OURS = ("app", "content", "figures", "kernels")
 ALLOWED = {
     "content": ("content",),
     "kernels": ("kernels",),
-    "figures": ("figures", "content", "kernels.trace", "kernels.hardware"),
+    "figures": ("figures", "content", "kernels.trace", "kernels.hardware", "kernels.prompts"),
     "app": OURS,
 }
 TORCH = ("torch", "transformers")
@@ -128,6 +128,7 @@ def importable(package: str) -> list[str]:
         pytest.param(["kernels"], (*TORCH, *PAGE, "numpy"), id="kernels"),
         pytest.param(["kernels.trace"], (*TORCH, *PAGE), id="kernels.trace"),
         pytest.param(["kernels.hardware"], (*TORCH, *PAGE), id="kernels.hardware"),
+        pytest.param(["kernels.prompts"], (*TORCH, *PAGE), id="kernels.prompts"),
         pytest.param(importable("figures"), TORCH, id="figures"),
         # The article is shown before any model is loaded.
         pytest.param(importable("app"), TORCH, id="app"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from functools import cache
-from importlib import resources
 from typing import Any, ClassVar
 
 import param
@@ -12,6 +11,7 @@ import param
 from figures.figure import Figure
 from figures.race import model
 from figures.text import duration, fixed, num, times
+from kernels.prompts import prompts as english_prompts
 
 RECORDINGS = sorted(path.stem for path in model.RECORDED.glob("*.json"))
 #: The one that stands there untouched: text that the draft guesses well.
@@ -20,11 +20,17 @@ FIRST = "list"
 
 @cache
 def prompts() -> list[dict[str, str]]:
-    """Return the prompts to choose from, easy ones first: id, text, level, lang."""
-    table = tomllib.loads(resources.files("kernels").joinpath("prompts.toml").read_text("utf-8"))
+    """Return the prompts to choose from, easy ones first: id, text, level, lang.
+
+    English ones are those that the bench measures, so their level is a measurement.
+    """
+    chinese = tomllib.loads(model.RECORDED.with_name("chinese.toml").read_text("utf-8"))
     return [
-        {"id": p["id"], "text": p["text"], "level": p["level"], "lang": p.get("lang", "en")}
-        for p in table["prompts"]
+        *({"id": p.id, "text": p.text, "level": p.level, "lang": "en"} for p in english_prompts()),
+        *(
+            {k: p[k] for k in ("id", "text")} | {"level": "", "lang": "zh"}
+            for p in chinese["prompt"]
+        ),
     ]
 
 
@@ -38,8 +44,8 @@ class Race(Figure):
         "top_k": "tokens",
         "speed": "seconds of the race a second",
     }
-    #: t: seconds on the lanes' clocks, None for where a run opens. follow: keep up with a live race.
-    #: focus: the pass that the reader has pinned, [lane, index].
+    #: t: seconds on the lanes' clocks, None for where a run opens. follow: keep up with a live
+    #: race. focus: the pass that the reader has pinned, [lane, index].
     private: ClassVar[dict[str, Any]] = {"t": None, "follow": True, "focus": None}
 
     mode = param.Selector(
