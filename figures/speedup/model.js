@@ -16,7 +16,7 @@ export function knee(data, p) {
 
 /** v: a pass over m + 1 tokens a sequence in units of a pass over one. */
 export function verification(data, p, m) {
-  if (p.verify === "growth") return 1 + p.growth * m;
+  if (p.verify === "growth") return Math.max(0.5, 1 + p.growth * m);
   const bend = knee(data, p);
   const time = (k) => {
     const compute = (p.batch * k) / bend; // in units of reading the weights

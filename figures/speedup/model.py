@@ -9,7 +9,8 @@ theorem 3.8, with v and o kept instead of 1 and 0):
 v comes from the roofline (`kernels.hardware`), dense weights in BF16 and no KV cache: B sequences
 with m + 1 tokens each against B with one. Its corner is sharp, max(read, compute), or rounded,
 (read³ + compute³)^⅓, which fits measured passes better. Or v grows by a measured share g with each
-further token: v = 1 + g·m.
+further token: v = 1 + g·m, never below ½ (a few tokens may run faster than one by choice of kernel,
+but such a slope does not go on).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def device(p: Params) -> Hardware:
 def verification(p: Params, m: int) -> float:
     """Return v: a pass over m + 1 tokens a sequence in units of a pass over one."""
     if p.verify == "growth":
-        return 1 + p.growth * m
+        return max(0.5, 1 + p.growth * m)
 
     def time(k: int) -> float:
         one = forward(device(p), shapes()[SHAPE], k, batch=p.batch)

@@ -53,6 +53,7 @@ def test_v_is_the_rooflines() -> None:
     own = replace(p, hardware="custom", custom_tflops=1.0, custom_gbs=500.0)
     assert model.verification(own, 7) == pytest.approx(8 / 2)
     assert model.verification(replace(p, verify="growth", growth=0.25), 4) == 2
+    assert model.verification(replace(p, verify="growth", growth=-0.1), 32) == 0.5
 
 
 def test_break_even_is_where_the_speedup_is_one() -> None:
