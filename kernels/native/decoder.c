@@ -341,24 +341,24 @@ void sd_product(int type, const void *weights, int panels, const float *x, int R
  * core for a while holds up one task, not its share. Waiting spins for a bounded time, then sleeps,
  * so an idle server burns nothing. */
 
-typedef struct Pass Pass;
-
 typedef struct {
     float *memory; /* grows, never shrinks */
     size_t size;
 } Scratch;
 
-typedef struct {
+typedef struct Pool Pool;
+struct Pool {
     int threads;
     pthread_t *thread;
     Scratch *own; /* one a thread */
     Scratch shared, counters;
-    pthread_mutex_t one_pass;            /* passes of several callers take turns */
+    pthread_mutex_t one_job; /* several callers take turns */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     atomic_int sleepers, generation, finished, stop;
-    Pass *pass;
-} Pool;
+    void (*job)(Pool *, int id); /* what all threads run now, and on what */
+    void *subject;
+};
 
 static void pause_briefly(void) {
 #if defined(__x86_64__)
@@ -424,7 +424,7 @@ static float *reserve(Scratch *s, size_t floats) {
 
 /* ---- one pass ------------------------------------------------------------------------------ */
 
-struct Pass {
+typedef struct {
     const Model *model;
     const Row *row;
     int rows;
@@ -435,7 +435,7 @@ struct Pass {
     atomic_int *counter; /* (threads + 1, phases): tasks taken of each thread's range; arrivals */
     int phases;
     atomic_int not_finite;
-};
+} Pass;
 
 typedef struct { /* what one thread holds during a pass */
     Pool *pool;
@@ -809,8 +809,8 @@ static size_t vectors_attended(const Pass *pass) {
     return (size_t)rows_attended(pass) * (pass->model->heads / pass->model->kv_heads);
 }
 
-static void run(Pool *pool, int id) {
-    Pass *pass = pool->pass;
+static void forward(Pool *pool, int id) {
+    Pass *pass = pool->subject;
     const Model *m = pass->model;
     Thread t = {.pool = pool, .pass = pass, .id = id, .normed = pool->own[id].memory};
     t.tile = t.normed + (size_t)pass->rows * m->width;
@@ -833,6 +833,18 @@ static void run(Pool *pool, int id) {
     if (pass->wanted) head(&t);
 }
 
+/* All threads, the caller's among them, run the job; returns when all have. */
+static void run(Pool *pool, void (*job)(Pool *, int), void *subject) {
+    pool->job = job;
+    pool->subject = subject;
+    atomic_store(&pool->finished, 0);
+    atomic_fetch_add(&pool->generation, 1);
+    notify(pool);
+    job(pool, 0);
+    for (int seen; (seen = atomic_load(&pool->finished)) < pool->threads - 1;)
+        wait_change(pool, &pool->finished, seen, SPIN_IN_PASS);
+}
+
 typedef struct {
     Pool *pool;
     int id;
@@ -846,7 +858,7 @@ static void *work(void *argument) {
         wait_change(pool, &pool->generation, seen, SPIN_BETWEEN);
         seen = atomic_load(&pool->generation);
         if (atomic_load(&pool->stop)) return NULL;
-        run(pool, worker.id);
+        pool->job(pool, worker.id);
         if (atomic_fetch_add(&pool->finished, 1) + 2 == pool->threads) notify(pool);
     }
 }
@@ -873,7 +885,7 @@ Pool *sd_pool_new(int threads) {
     pool->thread = calloc(threads, sizeof *pool->thread);
     pool->own = calloc(threads, sizeof *pool->own);
     if (!pool->thread || !pool->own) return NULL;
-    pthread_mutex_init(&pool->one_pass, NULL);
+    pthread_mutex_init(&pool->one_job, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pool->threads = 1;
@@ -900,7 +912,7 @@ enum { OK = 0, NO_MEMORY = 1, NOT_FINITE = 2 };
  * position, and logits_row counts up from 0. */
 int sd_forward(Pool *pool, const Model *m, int rows, const Row *row, float *logits, int64_t stride) {
     int status = OK;
-    pthread_mutex_lock(&pool->one_pass);
+    pthread_mutex_lock(&pool->one_job);
     for (int from = 0; from < rows && status == OK; from += ROWS_AT_ONCE) {
         const size_t n = rows - from < ROWS_AT_ONCE ? rows - from : ROWS_AT_ONCE;
         Pass pass = {.model = m, .row = row + from, .rows = (int)n, .logits = logits,
@@ -925,17 +937,39 @@ int sd_forward(Pool *pool, const Model *m, int rows, const Row *row, float *logi
         pass.attended = pass.q + n * attention;
         pass.hidden = pass.attended + n * attention;
         for (size_t i = 0; i < counters; i++) atomic_init(&pass.counter[i], 0);
-        pool->pass = &pass;
-        atomic_store(&pool->finished, 0);
-        atomic_fetch_add(&pool->generation, 1);
-        notify(pool);
-        run(pool, 0);
-        for (int seen; (seen = atomic_load(&pool->finished)) < pool->threads - 1;)
-            wait_change(pool, &pool->finished, seen, SPIN_IN_PASS);
+        run(pool, forward, &pass);
         if (atomic_load(&pass.not_finite)) status = NOT_FINITE;
     }
-    pthread_mutex_unlock(&pool->one_pass);
+    pthread_mutex_unlock(&pool->one_job);
     return status;
+}
+
+typedef struct {
+    const char *memory;
+    size_t bytes; /* each thread reads its share as four streams of whole cache lines */
+    atomic_uint sum;
+} Reading;
+
+static void read_share(Pool *pool, int id) {
+    Reading *reading = pool->subject;
+    const size_t stream = reading->bytes / pool->threads / 256 * 64;
+    const char *from = reading->memory + (size_t)id * 4 * stream;
+    vu sum[8] = {{0}};
+    for (size_t i = 0; i < stream; i += 64)
+        for (int s = 0; s < 4; s++)
+            for (size_t lane = 0; lane < 64; lane += 4 * W)
+                sum[(2 * s + lane / 32) % 8] ^= (vu) * (const vu_any *)(from + s * stream + i + lane);
+    for (int i = 1; i < 8; i++) sum[0] ^= sum[i];
+    atomic_fetch_xor(&reading->sum, sum[0][0]);
+}
+
+/* Read so many bytes with all threads, for measuring; the result only keeps the reads alive. */
+unsigned sd_read(Pool *pool, const void *memory, int64_t bytes) {
+    Reading reading = {.memory = memory, .bytes = bytes};
+    pthread_mutex_lock(&pool->one_job);
+    run(pool, read_share, &reading);
+    pthread_mutex_unlock(&pool->one_job);
+    return atomic_load(&reading.sum);
 }
 
 /* 0 if every kernel gives the bits of the chain that the head of this file promises. Run once after

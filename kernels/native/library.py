@@ -175,6 +175,7 @@ def bind(path: Path) -> ctypes.CDLL:
         "sd_pool_threads": (i32, [pointer]),
         "sd_pool_free": (None, [pointer]),
         "sd_forward": (i32, [pointer, pointer, i32, pointer, pointer, i64]),
+        "sd_read": (ctypes.c_uint, [pointer, pointer, i64]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(lib, name)

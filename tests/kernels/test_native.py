@@ -321,3 +321,21 @@ class TestBuild:
         with pytest.raises(library.NativeUnavailable, match="self-test"):
             library.build(tmp_path / "built")
         assert not list((tmp_path / "built").glob("*.so"))
+
+
+def test_reading_touches_every_byte() -> None:
+    """The bandwidth that decoding is compared with must come from reads that really happen."""
+    lib, size = library.library(), 3 * 1024 * 256
+    for threads in (1, 2, 3):
+        memory = np.zeros(size // 4, np.uint32)
+        for at in (0, 12_288, size // 4 - 16):  # lane 0 of the first register of a line
+            memory[at] = 0x5A5A5A5A
+            found = lib.sd_read(library.pool(threads), memory.ctypes.data, size)
+            memory[at] = 0
+            assert found == 0x5A5A5A5A, (threads, at)
+
+
+def test_read_bandwidth_is_a_rate() -> None:
+    from kernels.native.bandwidth import read_bandwidth
+
+    assert 1e8 < read_bandwidth(0.05, size=32 << 20) < 1e13
