@@ -15,6 +15,7 @@ COMMANDS = {
     "weights": ("fetch and prepare the models", "kernels.cli_weights:main"),
     "distill": ("make a draft model out of a target", "kernels.distill:main"),
     "roofline": ("measure this machine's roofline", "kernels.roofline:main"),
+    "lossless": ("count sampled outcomes beside exact probabilities", "kernels.lossless:main"),
     "mask": ("compare one pass over m + 1 tokens with m + 1 passes", "kernels.mask:main"),
     "tiles": ("record a kernel's tile schedule", "kernels.tiles:main"),
 }

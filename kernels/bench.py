@@ -16,13 +16,9 @@ import datetime
 import json
 import statistics
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from kernels import machine
 from kernels.prompts import LEVELS, Prompt, prompts
@@ -33,7 +29,6 @@ from kernels.summary import LaneLog, summarize
 if TYPE_CHECKING:
     from kernels.pairs import Pair
 
-BANDWIDTH_BYTES = 512 << 20  # far beyond any last-level cache
 PEER_PROMPTS = 3  # transformers is slow: one prompt of each level
 
 
@@ -82,7 +77,7 @@ def measure(
     length: new tokens at most. m: drafted tokens a round. repeat: runs of each lane and prompt.
     """
     bandwidth = read_bandwidth()
-    say(f"read bandwidth {bandwidth / 1e9:.1f} GB/s")
+    say(f"read bandwidth {bandwidth / 1e9:.1f} GB/s" if bandwidth else "read bandwidth unknown")
     rows = []
     for prompt in chosen:
         row = measure_prompt(pair, prompt, length, m, repeat)
@@ -105,9 +100,9 @@ def measure(
         "m": m,
         "length": length,
         "repeat": repeat,
-        "read_bandwidth_gbs": bandwidth / 1e9,
+        "read_bandwidth_gbs": bandwidth / 1e9 if bandwidth else None,
         "plain_tokens_per_s": plain,
-        "plain_share_of_bandwidth": weights * plain / bandwidth if weights else None,
+        "plain_share_of_bandwidth": weights * plain / bandwidth if weights and bandwidth else None,
         "speculative_tokens_per_s": _rate(rows, "speculative_tokens_per_s"),
         "speculative_vs_plain": _rate(rows, "speculative_tokens_per_s") / plain,
         "speculative_vs_plain_by_level": {
@@ -182,39 +177,15 @@ def finish(lane: Lane) -> Run:
     return Run(lane.transcript.new_tokens, lane.log)
 
 
-def read_bandwidth(seconds: float = 1.0) -> float:
-    """Bytes/s that all cores together read from memory: the best of many passes over 512 MB.
+def read_bandwidth() -> float | None:
+    """Bytes/s that the decoder's threads read from memory; None where it cannot be compiled."""
+    from kernels.native.bandwidth import read_bandwidth as measured
+    from kernels.native.library import NativeUnavailable
 
-    Each thread sums its own part; numpy lets go of the interpreter's lock and sums faster than
-    memory delivers.
-    """
-    threads = machine.usable_cores()
-    parts = np.array_split(np.ones(BANDWIDTH_BYTES // 4, dtype=np.float32), threads)
-    best, end = float("inf"), time.perf_counter() + seconds
-    barrier = threading.Barrier(threads + 1)
-    stop = threading.Event()
-
-    def work(part: np.ndarray[Any, Any]) -> None:
-        while True:
-            barrier.wait()
-            if stop.is_set():
-                return
-            np.max(part)
-            barrier.wait()
-
-    workers = [threading.Thread(target=work, args=(part,), daemon=True) for part in parts]
-    for worker in workers:
-        worker.start()
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        barrier.wait()
-        barrier.wait()
-        best = min(best, time.perf_counter() - start)
-    stop.set()
-    barrier.wait()
-    for worker in workers:
-        worker.join()
-    return BANDWIDTH_BYTES / best
+    try:
+        return measured()
+    except NativeUnavailable:
+        return None
 
 
 def rounded(value: Any) -> Any:

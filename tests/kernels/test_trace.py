@@ -15,7 +15,7 @@ import pytest
 from kernels.race import race
 from kernels.settings import Settings
 from kernels.trace import Trace, compact, expand, loads, validate
-from kernels.trace_check import MAX_BYTES, TraceError
+from kernels.trace_check import MAX_BYTES, SCHEMA, TraceError
 from tests.kernels.fakes import FakePair, TabularDecoder, random_table
 
 
@@ -189,6 +189,43 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(1_000_000_000)  # sparse: no disk is used
     with pytest.raises(TraceError, match="larger"):
         Trace.read(path)
+
+
+#: What a JSON schema cannot say, or says less strictly: only `validate` refuses these.
+BEYOND_THE_SCHEMA = {
+    "header too deep",
+    "header too wide",
+    "no end",
+    "two ends",
+    "finish twice",
+    "time runs backwards",
+    "draft without drafter",
+    "plain lane verifies",
+    "origin of another kind",
+    "accepted after supplied",
+    "stats with a million",
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    import jsonschema
+
+    text = (Path(__file__).parents[2] / "docs" / "trace.schema.json").read_text("utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def test_the_schema_takes_both_forms(schema: Any, trace: Trace) -> None:
+    schema.validate(as_json(trace))
+    objects = {"schema": SCHEMA, "header": trace.header, "events": trace.events}
+    schema.validate(json.loads(json.dumps(objects)))
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE.keys() - BEYOND_THE_SCHEMA))
+def test_the_schema_refuses_what_we_refuse(schema: Any, trace: Trace, name: str) -> None:
+    value = copy.deepcopy(as_json(trace))
+    HOSTILE[name](value)
+    assert not schema.is_valid(value)
 
 
 def test_a_failed_run_leaves_no_trace() -> None:
