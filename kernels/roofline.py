@@ -12,11 +12,15 @@ which follows real machines more closely around the knee.
     python -m kernels roofline --out figures/roofline/recorded/cpu.json
 
 The record (schema `speculative-decoding-live/roofline/1`, JSON): header with device, versions,
-command, `read` (bytes a second of a plain sum, the ceiling for any pass), `contaminated` with the
-shares of the processor that others and the hypervisor took meanwhile, and `series`, one a kernel
-and shape: `kernel precision rows columns matrices bytes parameters relative_error`, `points` (k,
-and seconds: median, p10, p90, and the number of samples), `hard` and `soft` (bandwidth B/s, flops
-FLOP/s, knee tokens, error: root mean square of the relative deviation).
+command, `read` (bytes a second of a plain sum, the ceiling for any pass), `contaminated`, and
+`series`, one a kernel and shape: `kernel precision rows columns matrices bytes parameters
+relative_error`, `points` (k, and seconds: median, p10, p90, and the number of samples), `rounds`
+and `disturbed` (see below), `hard` and `soft` (bandwidth B/s, flops FLOP/s, knee tokens, error:
+root mean square of the relative deviation).
+
+Every k is timed once a round. A round during which other processes or the hypervisor took more than
+a twentieth of the processor (/proc/stat) is `disturbed` and left out; if too few quiet ones come in
+time, all count and the record is `contaminated`: not to be shown as fact.
 
 Torch is loaded only by `measure`. Run it in a process of its own: it sets torch's threads.
 """
@@ -68,8 +72,12 @@ GPU_TOKENS = (
 SHAPES = ((8192, 8192), (28672, 8192), (8192, 28672))
 #: The exponent of the soft roofline.
 SOFT = 3.0
-#: Fewest rounds over all k, however long they take.
+#: Fewest quiet rounds over all k, however long they take.
 ROUNDS = 3
+#: Shortest time to judge by: the kernel counts the processor's time in hundredths of a second.
+ROUND_SECONDS = 0.5
+#: How many times the wanted seconds to wait for quiet rounds.
+PATIENCE = 6
 _LEAST_BYTES = 128 << 20
 
 
@@ -172,33 +180,53 @@ class Subject:
         return self.rows * self.columns * self.matrices
 
 
-def time_rounds(
-    subject: Subject, tokens: Sequence[int], seconds: float
-) -> list[dict[str, float | int]]:
-    """Time every k once a round, for `seconds` and at least ROUNDS rounds; one point a k.
+@dataclass(frozen=True)
+class Timing:
+    """Times of a subject: seconds (rounds, tokens) that count, and how many rounds do not.
 
-    Rounds, not one k after the other: what drifts (clocks, temperature, a neighbour) meets all k.
+    contaminated: too few rounds were quiet, so all of them count.
     """
-    samples: dict[int, list[float]] = {k: [] for k in tokens}
+
+    tokens: tuple[int, ...]
+    seconds: NDArray[np.float64]
+    disturbed: int
+    contaminated: bool
+
+
+def time_rounds(subject: Subject, tokens: Sequence[int], seconds: float) -> Timing:
+    """Time every k once a round, for `seconds` and until ROUNDS rounds were quiet.
+
+    Rounds, not one k after the other: what drifts (clocks, temperature) meets all k. Gives up on
+    quiet after PATIENCE times `seconds`.
+    """
     for k in tokens:
         subject.run(k)  # first touch, compilation, graph capture
-    end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < ROUNDS or time.perf_counter() < end:
-        for k in tokens:
-            samples[k].append(subject.run(k))
-        rounds += 1
-    points = []
-    for k, values in samples.items():
-        p10, median, p90 = (float(q) for q in np.percentile(values, (10, 50, 90)))
-        points.append({"k": k, "median": median, "p10": p10, "p90": p90, "samples": rounds})
-    return points
+    start = time.perf_counter()
+    quiet: list[list[float]] = []
+    disturbed: list[list[float]] = []
+    while True:
+        began = time.perf_counter()
+        times = []
+        with machine.Contention() as contention:
+            while not times or time.perf_counter() - began < ROUND_SECONDS:
+                times.append([subject.run(k) for k in tokens])
+        (disturbed if contention.contaminated else quiet).extend(times)
+        spent = time.perf_counter() - start
+        if spent >= seconds and len(quiet) >= ROUNDS:
+            return Timing(tuple(tokens), np.array(quiet), len(disturbed), contaminated=False)
+        if spent >= PATIENCE * seconds and len(quiet) + len(disturbed) >= ROUNDS:
+            every = np.array(quiet + disturbed)
+            return Timing(tuple(tokens), every, len(disturbed), contaminated=True)
 
 
-def summarise(subject: Subject, points: list[dict[str, float | int]]) -> dict[str, Any]:
+def summarise(subject: Subject, timing: Timing) -> dict[str, Any]:
     """One entry of `series`: what was timed, the points, both fits."""
-    k = [point["k"] for point in points]
-    medians = [point["median"] for point in points]
+    k = timing.tokens
+    p10, medians, p90 = (np.percentile(timing.seconds, q, axis=0).tolist() for q in (10, 50, 90))
+    points = [
+        {"k": x, "median": m, "p10": low, "p90": high, "samples": len(timing.seconds)}
+        for x, m, low, high in zip(k, medians, p10, p90, strict=True)
+    ]
 
     def described(limits: Limits) -> dict[str, float]:
         return {
@@ -218,6 +246,9 @@ def summarise(subject: Subject, points: list[dict[str, float | int]]) -> dict[st
         "parameters": subject.parameters,
         "relative_error": subject.relative_error,
         "points": points,
+        "rounds": len(timing.seconds),
+        "disturbed": timing.disturbed,
+        "contaminated": timing.contaminated,
         "hard": described(fit_hard(k, medians)),
         "soft": described(fit_soft(k, medians)),
     }
@@ -247,10 +278,9 @@ def measure(
     shapes = tuple(shapes or (SHAPES if cuda else SHAPES[:1]))
     subjects.require_memory(device, shapes, least)
     series = []
-    with machine.Contention() as contention:
-        read = subjects.read_bandwidth(device, least)
-        for subject in _each(subjects.subjects(device, shapes, least)):
-            series.append(summarise(subject, time_rounds(subject, tokens, seconds)))
+    read = subjects.read_bandwidth(device, least)
+    for subject in _each(subjects.subjects(device, shapes, least)):
+        series.append(summarise(subject, time_rounds(subject, tokens, seconds)))
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -259,9 +289,7 @@ def measure(
         "versions": dict(machine.versions("torch", "numpy")),
         "cache_bytes": cache,
         "read": read,
-        "contaminated": contention.contaminated,
-        "others": contention.others,
-        "stolen": contention.stolen,
+        "contaminated": any(one["contaminated"] for one in series),
         "series": series,
     }
 
@@ -344,8 +372,6 @@ def _report(record: dict[str, Any]) -> Iterator[str]:
             )
         times = ", ".join(f"{p['k']}: {1e3 * p['median']:.2f}" for p in series["points"])
         yield f"  ms by k: {times}"
+        yield f"  {series['rounds']} rounds counted, {series['disturbed']} disturbed"
     if record["contaminated"]:
-        yield (
-            f"CONTAMINATED: others took {100 * (record['others'] or 0):.0f} % of the processor, "
-            f"the hypervisor {100 * (record['stolen'] or 0):.0f} %. Repeat when it is quiet."
-        )
+        yield "CONTAMINATED: other processes were busy meanwhile. Repeat when it is quiet."

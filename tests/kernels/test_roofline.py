@@ -73,7 +73,8 @@ def test_points_may_come_in_any_order_but_must_make_sense() -> None:
             fit_hard(k, seconds)
 
 
-def test_every_round_times_every_k() -> None:
+def test_every_round_times_every_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "ROUND_SECONDS", 0.0)
     asked: list[int] = []
 
     def run(k: int) -> float:
@@ -81,11 +82,45 @@ def test_every_round_times_every_k() -> None:
         return 0.5 * k + len(asked) * 1e-9
 
     subject = Subject("fake", "bf16", 4, 4, 1, 32, run, 0.0)
-    points = roofline.time_rounds(subject, (1, 2, 8), 0.0)
+    timing = roofline.time_rounds(subject, (1, 2, 8), 0.0)
     assert asked == [1, 2, 8] * (1 + roofline.ROUNDS)  # a warm-up, then rounds
-    assert [point["k"] for point in points] == [1, 2, 8]
-    assert all(point["samples"] == roofline.ROUNDS for point in points)
-    assert points[2]["median"] == pytest.approx(4.0)
+    series = roofline.summarise(subject, timing)
+    assert [point["k"] for point in series["points"]] == [1, 2, 8]
+    assert all(point["samples"] == roofline.ROUNDS for point in series["points"])
+    assert series["points"][2]["median"] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("busy", "counted", "contaminated"),
+    [
+        # Which rounds are disturbed; which times then count.
+        ([True, False, True, False, False], [2, 4, 5], False),
+        ([True] * 99, [1, 2, 3, 4, 5, 6], True),
+        ([False, True, True, True, True, True, True], [1, 2, 3, 4, 5, 6], True),
+    ],
+)
+def test_disturbed_rounds_do_not_count_unless_there_is_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, busy: list[bool], counted: list[int], contaminated: bool
+) -> None:
+    rounds = 0
+
+    class Contention:
+        def __enter__(self) -> Contention:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            nonlocal rounds
+            self.contaminated = busy[rounds]
+            rounds += 1
+
+    monkeypatch.setattr(roofline.machine, "Contention", Contention)
+    monkeypatch.setattr(roofline.time, "perf_counter", lambda: float(rounds))
+    subject = Subject("fake", "bf16", 4, 4, 1, 32, lambda k: float(k * (rounds + 1)), 0.0)
+    timing = roofline.time_rounds(subject, (1, 2), 1.0)
+    assert sorted(timing.seconds[:, 0]) == counted
+    assert (timing.seconds[:, 1] == 2 * timing.seconds[:, 0]).all()
+    assert timing.contaminated is contaminated
+    assert timing.disturbed == sum(busy[:rounds])
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +196,7 @@ def test_the_command_writes_the_record_and_says_what_it_found(
 
     def fake(**options: Any) -> dict[str, Any]:
         asked.update(options)
-        return {**record, "contaminated": True, "others": 0.31}
+        return {**record, "contaminated": True}
 
     monkeypatch.setattr(roofline, "measure", fake)
     out = tmp_path / "deep" / "cpu.json"
@@ -170,7 +205,7 @@ def test_the_command_writes_the_record_and_says_what_it_found(
     check(json.loads(out.read_text()))
     said = capsys.readouterr().err
     assert "knee at k" in said
-    assert "others took 31 %" in said
+    assert "CONTAMINATED" in said
     with pytest.raises(SystemExit):
         main(["--tokens", "3"])
 
