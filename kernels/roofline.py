@@ -206,7 +206,7 @@ def time_rounds(subject: Subject, tokens: Sequence[int], seconds: float) -> Timi
     disturbed: list[list[float]] = []
     while True:
         began = time.perf_counter()
-        times = []
+        times: list[list[float]] = []
         with machine.Contention() as contention:
             while not times or time.perf_counter() - began < ROUND_SECONDS:
                 times.append([subject.run(k) for k in tokens])

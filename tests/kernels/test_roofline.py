@@ -113,6 +113,7 @@ def test_disturbed_rounds_do_not_count_unless_there_is_nothing_else(
             self.contaminated = busy[rounds]
             rounds += 1
 
+    monkeypatch.setattr(roofline, "ROUND_SECONDS", 0.0)
     monkeypatch.setattr(roofline.machine, "Contention", Contention)
     monkeypatch.setattr(roofline.time, "perf_counter", lambda: float(rounds))
     subject = Subject("fake", "bf16", 4, 4, 1, 32, lambda k: float(k * (rounds + 1)), 0.0)
