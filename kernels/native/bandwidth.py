@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from kernels.native.decoder import arena
-from kernels.native.library import library, pool
+from kernels.native.library import default_threads, library, pool
 
 # Far more than any last-level cache of a machine whose memory one would call slow.
 _BYTES = 512 << 20
@@ -25,7 +25,7 @@ def read_bandwidth(
 
     threads: None for the decoder's default. Raises NativeUnavailable without a compiler.
     """
-    lib, handle = library(), pool(threads)
+    lib, handle = library(), pool(threads or default_threads())
     memory = arena(size)
     memory.view(np.uint64)[:] = np.arange(
         size // 8, dtype=np.uint64

@@ -15,7 +15,16 @@ from kernels.cache import Cache
 from kernels.checkpoint import Checkpoint, Stored
 from kernels.llama_config import LlamaConfig, UnsupportedModel
 from kernels.model import Description, NotFinite
-from kernels.native.library import NO_MEMORY, NOT_FINITE, TYPES, Layer, Model, library, pool
+from kernels.native.library import (
+    NO_MEMORY,
+    NOT_FINITE,
+    TYPES,
+    Layer,
+    Model,
+    default_threads,
+    library,
+    pool,
+)
 
 _ROW = np.dtype(
     [("token", "i4"), ("position", "i4"), ("capacity", "i4"), ("logits_row", "i4"), ("cache", "u8")]
@@ -36,6 +45,7 @@ class NativeCache(Cache):
         self.storage = np.zeros(
             (config.layers, 2, config.kv_heads, self.padded * config.head_dim), np.float32
         )
+        self.address = self.storage.ctypes.data
 
 
 class NativeDecoder:
@@ -69,8 +79,8 @@ class NativeDecoder:
         self.vocab_size = self.config.vocab_size
         self.context_length = self.config.context_length
         self.end_tokens = self.config.end_tokens
-        self.threads = self._library.sd_pool_threads(pool(threads))
-        self._wanted_threads = threads
+        self._pool_size = threads or default_threads()
+        self.threads = self._library.sd_pool_threads(pool(self._pool_size))
         if precision == "auto":
             stored = checkpoint["model.layers.0.mlp.down_proj.weight"].dtype
             precision = "bf16" if stored == "BF16" else "fp32"
@@ -144,10 +154,12 @@ class NativeDecoder:
                 raise ValueError("a forward pass needs at least one token")
             cache.require(count)
             part = rows[start : start + count]
+            if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+                raise ValueError(f"a token lies outside the vocabulary of {self.vocab_size}")
             part["token"] = tokens
             part["position"] = np.arange(cache.length, cache.length + count)
             part["capacity"] = cache.padded
-            part["cache"] = cache.storage.ctypes.data
+            part["cache"] = cache.address
             if last_only:
                 part["logits_row"] = -1
                 part["logits_row"][-1] = wanted
@@ -156,11 +168,9 @@ class NativeDecoder:
                 part["logits_row"] = np.arange(wanted, wanted + count)
                 wanted += count
             start += count
-        if int(rows["token"].min()) < 0 or int(rows["token"].max()) >= self.vocab_size:
-            raise ValueError(f"a token lies outside the vocabulary of {self.vocab_size}")
         logits = np.empty((wanted, self._weights.head_padded), np.float32)
         status = self._library.sd_forward(
-            pool(self._wanted_threads),
+            pool(self._pool_size),
             ctypes.addressof(self._weights.model),
             len(rows),
             rows.ctypes.data,

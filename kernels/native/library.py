@@ -198,18 +198,22 @@ _MOST_THREADS = 16
 _pools: dict[int, int] = {}
 
 
-def pool(threads: int | None) -> int:
-    """A handle of the process's pool of that many threads (default: the usable cores, at most 16).
+def default_threads() -> int:
+    """The usable cores, at most 16."""
+    return min(usable_cores(), _MOST_THREADS)
+
+
+def pool(threads: int) -> int:
+    """A handle of the process's pool of that many threads.
 
     Pools are shared by all decoders and live as long as the process: their threads sleep when idle.
     """
-    count = threads or min(usable_cores(), _MOST_THREADS)
-    if count not in _pools:
-        handle = library().sd_pool_new(count)
+    if threads not in _pools:
+        handle = library().sd_pool_new(threads)
         if not handle:
             raise MemoryError("no memory for the decoder's threads")
-        _pools[count] = handle
-    return _pools[count]
+        _pools[threads] = handle
+    return _pools[threads]
 
 
 # A forked child has the pool's memory but not its threads.

@@ -68,7 +68,10 @@ def test_a_row_has_the_same_bits_in_any_company(decoder: NativeDecoder) -> None:
     assert start == cache.length == 240
 
 
-def test_64_rows_equal_one_by_one(decoder: NativeDecoder) -> None:
+@pytest.mark.parametrize("kind", ["llama-heads", "llama", "one-kv-head", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_64_rows_equal_one_by_one(tmp_path: Path, kind: str, dtype: torch.dtype) -> None:
+    decoder = NativeDecoder(tiny.save(tmp_path, kind, dtype=dtype))
     tokens = tiny.some_tokens(64, seed=1)
     together = decoder.forward(tokens, decoder.new_cache(64))
     cache = decoder.new_cache(64)
@@ -284,8 +287,28 @@ def test_an_idle_pool_sleeps(decoder: NativeDecoder) -> None:
     assert time.process_time() - before < 0.05
 
 
+@pytest.mark.real_model
+def test_the_real_target_agrees_with_transformers_and_with_itself(embedded_folder: Path) -> None:
+    decoder = NativeDecoder(embedded_folder)
+    tokens = tiny.some_tokens(140, decoder.vocab_size)
+    whole = decoder.forward(tokens, decoder.new_cache(160))
+    expected = tiny.oracle(embedded_folder, tokens)
+    # 30 layers of float32 sums in another order; the logits reach 36.
+    np.testing.assert_allclose(whole, expected, atol=5e-3, rtol=0)
+    np.testing.assert_array_equal(whole.argmax(1), expected.argmax(1))
+    cache = decoder.new_cache(160)
+    decoder.forward(tokens[:100], cache)
+    for start, rows in [(100, 1), (101, 1), (102, 5), (107, 9), (116, 2), (118, 17), (135, 5)]:
+        part = decoder.forward(tokens[start : start + rows], cache)
+        np.testing.assert_array_equal(bits(part), bits(whole[start : start + rows]))
+
+
 class TestBuild:
     """From source to library."""
+
+    @pytest.fixture(autouse=True)
+    def _compile_quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(library, "FLAGS", [f for f in library.FLAGS if f != "-O3"] + ["-O1"])
 
     def test_once_then_found(self, tmp_path: Path) -> None:
         made = library.build(tmp_path)

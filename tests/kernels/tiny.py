@@ -54,6 +54,11 @@ KINDS: dict[str, tuple[type, type, dict[str, Any]]] = {
         LlamaForCausalLM,
         {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128},
     ),
+    "one-kv-head": (  # more query heads to a key-value head than rows in a kernel
+        LlamaConfig,
+        LlamaForCausalLM,
+        {"num_attention_heads": 8, "num_key_value_heads": 1, "num_hidden_layers": 2},
+    ),
     "llama3-rope": (LlamaConfig, LlamaForCausalLM, {"rope_parameters": LLAMA3}),
     "linear-rope": (
         LlamaConfig,
