@@ -14,13 +14,14 @@ which follows real machines more closely around the knee.
 The record (schema `speculative-decoding-live/roofline/1`, JSON): header with device, versions,
 command, `read` (bytes a second of a plain sum, the ceiling for any pass), `contaminated`, and
 `series`, one a kernel and shape: `kernel precision rows columns matrices bytes parameters
-relative_error`, `points` (k, and seconds: median, p10, p90, and the number of samples), `rounds`
+relative_error`, `points` (k, and seconds: median, p10, p90, and the number of samples), `visits`
 and `disturbed` (see below), `hard` and `soft` (bandwidth B/s, flops FLOP/s, knee tokens, error:
 root mean square of the relative deviation).
 
-Every k is timed once a round. A round during which other processes or the hypervisor took more than
-a twentieth of the processor (/proc/stat) is `disturbed` and left out; if too few quiet ones come in
-time, all count and the record is `contaminated`: not to be shown as fact.
+Every k is visited once a round, for a fraction of a second. A visit during which other processes or
+the hypervisor took more than a twentieth of the processor (/proc/stat) is `disturbed` and left out;
+where too few quiet ones come in time, all count and the record is `contaminated`: not to be shown
+as fact.
 
 Torch is loaded only by `measure`. Run it in a process of its own: it sets torch's threads.
 """
@@ -34,6 +35,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +74,11 @@ GPU_TOKENS = (
 SHAPES = ((8192, 8192), (28672, 8192), (8192, 28672))
 #: The exponent of the soft roofline.
 SOFT = 3.0
-#: Fewest quiet rounds over all k, however long they take.
-ROUNDS = 3
+#: Fewest quiet visits to each k, however long they take.
+VISITS = 3
 #: Shortest time to judge by: the kernel counts the processor's time in hundredths of a second.
-ROUND_SECONDS = 0.5
-#: How many times the wanted seconds to wait for quiet rounds.
+VISIT_SECONDS = 0.3
+#: How many times the wanted seconds to wait for quiet visits.
 PATIENCE = 6
 _LEAST_BYTES = 128 << 20
 
@@ -182,51 +184,59 @@ class Subject:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of a subject: seconds (rounds, tokens) that count, and how many rounds do not.
+    """Times of a subject: k → seconds that count; of how many visits, and how many were disturbed.
 
-    contaminated: too few rounds were quiet, so all of them count.
+    contaminated: some k had too few quiet visits, so all of its times count.
     """
 
-    tokens: tuple[int, ...]
-    seconds: NDArray[np.float64]
+    seconds: dict[int, list[float]]
+    visits: int
     disturbed: int
     contaminated: bool
 
 
 def time_rounds(subject: Subject, tokens: Sequence[int], seconds: float) -> Timing:
-    """Time every k once a round, for `seconds` and until ROUNDS rounds were quiet.
+    """Visit every k once a round, for `seconds` and until each had VISITS quiet visits.
 
     Rounds, not one k after the other: what drifts (clocks, temperature) meets all k. Gives up on
     quiet after PATIENCE times `seconds`.
     """
+    quiet: dict[int, list[list[float]]] = {k: [] for k in tokens}
+    disturbed: dict[int, list[list[float]]] = {k: [] for k in tokens}
     for k in tokens:
         subject.run(k)  # first touch, compilation, graph capture
     start = time.perf_counter()
-    quiet: list[list[float]] = []
-    disturbed: list[list[float]] = []
-    while True:
-        began = time.perf_counter()
-        times: list[list[float]] = []
-        with machine.Contention() as contention:
-            while not times or time.perf_counter() - began < ROUND_SECONDS:
-                times.append([subject.run(k) for k in tokens])
-        (disturbed if contention.contaminated else quiet).extend(times)
+    for round_ in count(1):
+        for k in tokens:
+            began = time.perf_counter()
+            times: list[float] = []
+            with machine.Contention() as contention:
+                while not times or time.perf_counter() - began < VISIT_SECONDS:
+                    times.append(subject.run(k))
+            (disturbed if contention.contaminated else quiet)[k].append(times)
         spent = time.perf_counter() - start
-        if spent >= seconds and len(quiet) >= ROUNDS:
-            return Timing(tuple(tokens), np.array(quiet), len(disturbed), contaminated=False)
-        if spent >= PATIENCE * seconds and len(quiet) + len(disturbed) >= ROUNDS:
-            every = np.array(quiet + disturbed)
-            return Timing(tuple(tokens), every, len(disturbed), contaminated=True)
+        restless = [k for k in tokens if len(quiet[k]) < VISITS]
+        if (spent >= seconds and not restless) or (
+            spent >= PATIENCE * seconds and round_ >= VISITS
+        ):
+            break
+    counted = {k: quiet[k] + (disturbed[k] if k in restless else []) for k in tokens}
+    return Timing(
+        seconds={k: [one for visit in visits for one in visit] for k, visits in counted.items()},
+        visits=round_ * len(tokens),
+        disturbed=sum(map(len, disturbed.values())),
+        contaminated=bool(restless),
+    )
 
 
 def summarise(subject: Subject, timing: Timing) -> dict[str, Any]:
     """One entry of `series`: what was timed, the points, both fits."""
-    k = timing.tokens
-    p10, medians, p90 = (np.percentile(timing.seconds, q, axis=0).tolist() for q in (10, 50, 90))
-    points = [
-        {"k": x, "median": m, "p10": low, "p90": high, "samples": len(timing.seconds)}
-        for x, m, low, high in zip(k, medians, p10, p90, strict=True)
-    ]
+    points = []
+    for k, values in timing.seconds.items():
+        p10, median, p90 = (float(q) for q in np.percentile(values, (10, 50, 90)))
+        points.append({"k": k, "median": median, "p10": p10, "p90": p90, "samples": len(values)})
+    tokens = [point["k"] for point in points]
+    medians = [point["median"] for point in points]
 
     def described(limits: Limits) -> dict[str, float]:
         return {
@@ -246,11 +256,11 @@ def summarise(subject: Subject, timing: Timing) -> dict[str, Any]:
         "parameters": subject.parameters,
         "relative_error": subject.relative_error,
         "points": points,
-        "rounds": len(timing.seconds),
+        "visits": timing.visits,
         "disturbed": timing.disturbed,
         "contaminated": timing.contaminated,
-        "hard": described(fit_hard(k, medians)),
-        "soft": described(fit_soft(k, medians)),
+        "hard": described(fit_hard(tokens, medians)),
+        "soft": described(fit_soft(tokens, medians)),
     }
 
 
@@ -372,6 +382,6 @@ def _report(record: dict[str, Any]) -> Iterator[str]:
             )
         times = ", ".join(f"{p['k']}: {1e3 * p['median']:.2f}" for p in series["points"])
         yield f"  ms by k: {times}"
-        yield f"  {series['rounds']} rounds counted, {series['disturbed']} disturbed"
+        yield f"  {series['disturbed']} of {series['visits']} visits were disturbed"
     if record["contaminated"]:
         yield "CONTAMINATED: other processes were busy meanwhile. Repeat when it is quiet."
