@@ -36,11 +36,12 @@ export const STYLE = `
 .rc-meta { color: var(--sd-ink-3); font-size: var(--sd-size-s); }
 
 .rc-lane { margin-bottom: var(--sd-3); }
-.rc-lanehead { display: flex; flex-wrap: wrap; gap: 0 var(--sd-3); align-items: baseline; font-variant-numeric: tabular-nums; margin-bottom: 2px; }
+.rc-lanehead { display: flex; flex-wrap: wrap; gap: 0 var(--sd-3); min-height: 1.5em; align-items: baseline; font-variant-numeric: tabular-nums; margin-bottom: 2px; }
 .rc-lanename { margin: 0; font-size: var(--sd-size-m); font-weight: 650; }
 .rc-lanename[data-lane="speculative"]::before, .rc-lanename[data-lane="plain"]::before { content: ""; display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-inline-end: 7px; background: var(--sd-target); }
 .rc-lanename[data-lane="speculative"]::before { background: linear-gradient(90deg, var(--sd-draft) 50%, var(--sd-target) 50%); }
 .rc-count { color: var(--sd-ink-2); font-size: var(--sd-size-s); }
+.rc-rate:empty::before { content: "\\00a0"; }
 .rc-rate { color: var(--sd-ink); font-size: var(--sd-size-s); font-weight: 600; margin-inline-start: auto; }
 .rc-text { font: 400 var(--sd-size-m) / 1.75 var(--sd-font-ui); white-space: pre-wrap; overflow-wrap: anywhere; max-height: var(--rc-tall); overflow-y: auto; margin-bottom: 6px; min-height: 1.75em; }
 .rc-text.rc-measure [data-state] { display: inline; }
@@ -117,6 +118,7 @@ export const STYLE = `
   .rc-rung { grid-template-columns: 1fr 4em; }
   .rc-runglabel { grid-column: 1 / -1; }
   .rc-rate { margin-inline-start: 0; }
+  .rc-lanename { width: 100%; }
   .rc-judged th, .rc-judged td { padding-right: 10px; }
 }
 @media print { .rc-choice, .rc-play, .rc-detail { display: none; } .rc-text { max-height: none; } }

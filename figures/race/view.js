@@ -29,7 +29,7 @@ export function render({ model, el }) {
   const store = storeOf(model);
   let run = null; // the run that the elements below were made for
   let width = 0, hovered = null, rows = 0;
-  const resume = store.playing; // a change of language came while it played
+  let resume = store.playing; // a change of language came while it played
 
   const running = () => store.live.phase === "running" && store.kind === "live";
 
@@ -149,6 +149,7 @@ export function render({ model, el }) {
   function draw() {
     if (!store.run || width === 0) return;
     if (store.run !== run) adopt();
+    if (resume) { resume = false; player.play(); }
     const time = Math.min(model.get("t") ?? 0, length());
     const spanned = span(), from = model.get("close") ? window_(time, spanned) : 0;
     const scale = (width - margin()) / spanned;
@@ -233,8 +234,10 @@ export function render({ model, el }) {
     panel.draw();
     redraw.request();
   }));
+  // A view rendered again finds its run in the store; only another choice replaces it.
+  let chosen = store.kind === null ? null : model.get("recording");
   on.follow(model, "recording", () => {
-    if (store.kind === null || store.name !== model.get("recording")) store.showRecording(model.get("recording"));
+    if (model.get("recording") !== chosen) store.showRecording((chosen = model.get("recording")));
   });
   player.onState(() => {
     store.playing = player.playing;
@@ -254,7 +257,6 @@ export function render({ model, el }) {
   });
 
   panel.draw();
-  if (resume) player.play();
   return f.end;
 }
 
