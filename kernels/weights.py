@@ -157,6 +157,8 @@ def _converted(gguf: Path, progress: storage.Progress) -> Path:
     state = gguf.stat()
     key = hashlib.sha256(f"{gguf}\0{state.st_size}\0{state.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = _own_folder() / f"{gguf.stem.lower()}-{key}"
+    if _whole(folder):  # without the lock: the cache may be read-only
+        return folder
     with storage.exclusive(folder.with_name(folder.name + ".lock"), progress):
         if not _whole(folder):
             gguf_files.convert(gguf, folder, source={"from": gguf.name}, progress=progress)
@@ -164,16 +166,12 @@ def _converted(gguf: Path, progress: storage.Progress) -> Path:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether our own folder is there and undamaged; a damaged one is removed."""
-    if storage.manifest(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
+    """Whether our own folder is there and undamaged; making it anew replaces a damaged one."""
     try:
         storage.check_folder(folder)
     except SdError:
-        shutil.rmtree(folder)
         return False
-    return True
+    return storage.manifest(folder) is not None
 
 
 def _from_name(

@@ -210,6 +210,22 @@ def test_pip_reporting_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch
     assert caught.value.code == "disk_full"
 
 
+def test_a_finished_cache_may_be_read_only(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "mine.gguf"
+    write_gguf(source)
+    folders = [world.resolve(), world.resolve(str(source))]
+
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("mkdir", "unlink", "replace", "touch"):
+        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setattr(weights.storage, "exclusive", refuse)
+    assert [world.resolve(), world.resolve(str(source))] == folders
+
+
 def test_a_cache_that_may_not_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
