@@ -1,8 +1,8 @@
 """Any other causal model, through transformers' own forward: slower, and correct.
 
 The cache keeps the tokens it stands for. Where transformers can shorten its own cache by whole
-positions, a rollback does that; where it cannot (sliding windows, recurrent states), the next pass
-reads the kept tokens again.
+positions, a rollback does that; where it cannot (sliding windows), the pass after a rollback reads
+the kept tokens again; models with a recurrent state read them again in every pass.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class HfDecoder:
         self._reason = reason
         parameters = inspect.signature(model.forward).parameters
         self._keeps = "logits_to_keep" in parameters
-        self._caches = "past_key_values" in parameters
+        # The argument and the result have the same name; which one, depends on the version.
+        self._cache_name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
 
     def describe(self) -> Description:
         """What runs, where, how precisely."""
@@ -135,15 +136,16 @@ class HfDecoder:
         options: dict[str, Any] = {}
         if self._keeps:
             options["logits_to_keep"] = 1 if last_only else count
-        if self._caches:
-            options |= {"past_key_values": cache.past, "use_cache": True}
-        past, cache.past = cache.past, None  # a failed pass must not leave a half-written cache
+        if self._cache_name:
+            options |= {self._cache_name: cache.past, "use_cache": True}
+        cache.past = None  # a failed pass must not leave a half-written cache
         out = self._model(input_ids=torch.tensor([unread], device=self.device), **options)
         logits: Tensor = out.logits[0, -(1 if last_only else count) :].float()
         if not bool(torch.isfinite(logits).all()):
             raise NotFinite(self.name)
-        if self._caches:
-            cache.past = getattr(out, "past_key_values", past)
+        past = getattr(out, self._cache_name, None) if self._cache_name else None
+        if _is_attention(past):
+            cache.past = past
         cache.tokens.extend(tokens)
         cache.length += count
         return logits
@@ -155,8 +157,16 @@ class HfDecoder:
         return self.forward(tokens, cache, last_only=last_only)
 
 
+def _is_attention(past: Any) -> bool:
+    """Whether this cache holds keys and values only; a recurrent state cannot read a block."""
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return all(type(layer) in kinds for layer in getattr(past, "layers", [None]))
+
+
 def _shortens(past: Any) -> bool:
     """Whether every layer of this cache keeps all positions, so that its end can be cut off."""
     from transformers.cache_utils import DynamicLayer
 
-    return all(type(layer) is DynamicLayer for layer in getattr(past, "layers", [None]))
+    return all(type(layer) is DynamicLayer for layer in past.layers)

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
 
 from kernels import packed
 from kernels.cache import Cache, ContextFull
@@ -115,6 +116,49 @@ def test_hf_past_a_sliding_window_rolls_back_by_reading_again(tmp_path: Path) ->
     cache.rollback(20)
     found = decoder.forward(tokens[20:], cache)
     np.testing.assert_allclose(found.numpy(), tiny.oracle(tmp_path, tokens)[20:], atol=1e-4, rtol=0)
+
+
+def count_rows(decoder: HfDecoder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each pass of transformers' model reads from now on."""
+    rows: list[int] = []
+    original = decoder._model.forward
+
+    def forward(**options: Any) -> Any:
+        rows.append(options["input_ids"].shape[1])
+        return original(**options)
+
+    monkeypatch.setattr(decoder._model, "forward", forward)
+    return rows
+
+
+def test_hf_reads_a_token_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = HfDecoder(folder)
+    rows = count_rows(decoder, monkeypatch)
+    cache = decoder.new_cache(30)
+    tokens = tiny.some_tokens(12)
+    decoder.forward(tokens[:7], cache)
+    decoder.forward([1, 2, 3], cache)
+    cache.rollback(8)
+    decoder.forward(tokens[8:], cache)
+    assert rows == [7, 3, 4]
+
+
+def test_hf_with_a_recurrent_state_reads_all_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(3)
+    config = MambaConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, state_size=8)
+    MambaForCausalLM(config).save_pretrained(tmp_path)
+    decoder = HfDecoder(tmp_path)
+    rows = count_rows(decoder, monkeypatch)
+    tokens = tiny.some_tokens(12, 101)
+    cache = decoder.new_cache(30)
+    decoder.forward(tokens[:7], cache)
+    decoder.forward([1, 2, 3], cache)
+    cache.rollback(7)
+    found = decoder.forward(tokens[7:], cache)
+    assert rows == [7, 10, 12]
+    np.testing.assert_allclose(found.numpy(), tiny.oracle(tmp_path, tokens)[7:], atol=1e-4, rtol=0)
 
 
 def test_rollback_leaves_no_trace(decoder: Decoder, folder: Path) -> None:

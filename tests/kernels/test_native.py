@@ -56,6 +56,17 @@ def test_logits_are_those_of_transformers(tmp_path: Path, kind: str, dtype: torc
     np.testing.assert_allclose(found, expected, atol=2e-4, rtol=0)
 
 
+def test_a_long_context(tmp_path: Path) -> None:
+    """Past the position tables' first size, in caches that grow them one after the other."""
+    tiny.save(tmp_path, max_position_embeddings=2048, num_hidden_layers=2)
+    decoder = NativeDecoder(tmp_path)
+    tokens = tiny.some_tokens(1300)
+    expected = tiny.oracle(tmp_path, tokens)
+    for count in (600, 1300):
+        found = decoder.forward(tokens[:count], decoder.new_cache(count), last_only=True)
+        np.testing.assert_allclose(found, expected[count - 1 : count], atol=5e-4, rtol=0)
+
+
 def test_a_row_has_the_same_bits_in_any_company(decoder: NativeDecoder) -> None:
     tokens = tiny.some_tokens(240)
     whole = decoder.forward(tokens, decoder.new_cache(240))
