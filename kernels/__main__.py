@@ -13,11 +13,13 @@ COMMANDS = {
     "race": ("run plain and speculative decoding side by side", "kernels.cli_race:main"),
     "bench": ("measure the engine and print one JSON line", "kernels.bench:main"),
     "weights": ("fetch and prepare the models", "kernels.cli_weights:main"),
+    "ngrams": ("count the table behind look-up", "kernels.ngrams:main"),
     "distill": ("make a draft model out of a target", "kernels.distill:main"),
     "roofline": ("measure this machine's roofline", "kernels.roofline:main"),
     "lossless": ("count sampled outcomes beside exact probabilities", "kernels.lossless:main"),
     "mask": ("compare one pass over m + 1 tokens with m + 1 passes", "kernels.mask:main"),
     "tiles": ("record a kernel's tile schedule", "kernels.tiles:main"),
+    "gpu-check": ("measure and check everything that needs a GPU", "kernels.gpu.check:main"),
 }
 
 

@@ -31,12 +31,16 @@ class Guess:
     """One drafted token.
 
     q: the distribution (V,) it was drawn from, one-hot for look-up, None at temperature 0.
-    by: "model" or "lookup".
+    by: "model" or "lookup". q_x: the drafter's probability of this token, for the record.
+    confidence: the drafter's estimate that the target will keep it; it may decide how far to draft,
+    never what is kept.
     """
 
     token: int
     q: Distribution | None
     by: str
+    q_x: float = 1.0
+    confidence: float = 1.0
 
 
 @dataclass(slots=True)
@@ -94,11 +98,11 @@ def judge_greedy(guesses: Sequence[Guess], best: Callable[[int], int]) -> Verdic
         wanted = best(i)
         if guess.token != wanted:
             verdict.places += [
-                Judged(guess.token, "rejected", by=guess.by),
+                Judged(guess.token, "rejected", q=guess.q_x, by=guess.by),
                 Judged(wanted, "supplied"),
             ]
             return verdict
-        verdict.places.append(Judged(guess.token, "accepted", by=guess.by))
+        verdict.places.append(Judged(guess.token, "accepted", q=guess.q_x, by=guess.by))
     verdict.places.append(Judged(best(len(guesses)), _last(guesses)))
     return verdict
 

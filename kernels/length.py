@@ -1,26 +1,28 @@
-"""How many tokens to draft in a round: a fixed m, or one that follows how well guessing goes."""
+"""How many tokens to draft in a round: a fixed m, or one that follows how sure the guesses are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from kernels.acceptance import Verdict
+from kernels.acceptance import Guess, Verdict
+from kernels.drafters import LEAST_REACH
 from kernels.settings import ADAPTIVE, BOUNDS, Settings
-
-#: Cost of a drafted token in plain passes that the adaptive length reckons with. A constant, not
-#: the measured one, so that a run with the same seed drafts the same lengths on every machine.
-ASSUMED_COST = 0.1
 
 
 class DraftLength(Protocol):
-    """Chooses m before each round."""
+    """Decides how far a round drafts."""
 
-    def next(self) -> int:
-        """m of the coming round."""
+    def most(self) -> int:
+        """The most guesses of the coming round."""
         ...
 
-    def learn(self, verdict: Verdict) -> None:
-        """Take in what became of the last round's guesses."""
+    def goes_on(self, guesses: Sequence[Guess]) -> bool:
+        """Whether to draft further after these guesses."""
+        ...
+
+    def learn(self, guesses: Sequence[Guess], verdict: Verdict) -> None:
+        """Take in what became of the round's guesses."""
         ...
 
 
@@ -30,39 +32,56 @@ class FixedLength:
     def __init__(self, m: int) -> None:
         self._m = m
 
-    def next(self) -> int:
+    def most(self) -> int:
         """m."""
         return self._m
 
-    def learn(self, verdict: Verdict) -> None:
+    def goes_on(self, guesses: Sequence[Guess]) -> bool:
+        """Yes, up to m."""
+        return True
+
+    def learn(self, guesses: Sequence[Guess], verdict: Verdict) -> None:
         """Nothing to learn."""
 
 
 class AdaptiveLength:
-    """The m that would be best if guesses went on being accepted as often as lately.
+    """Drafts on while all guesses so far are likely enough to stand.
 
-    α is estimated as a forgetful average: each judged guess counts `memory` times as much as the
-    one after it, and two imagined guesses (one kept, one not) stand at the start. The length
-    depends on past verdicts only, never on the guesses that it will let through, so the text stays
-    exactly the target's.
+    That chance is the product of their confidences, each corrected by how often guesses of that
+    drafter have been kept lately compared with what it promised: a guess judged counts `memory`
+    times as much as the one after it, and two imagined ones that went as promised stand at the
+    start. The decision uses guesses that are certain to be verified, never the ones it will let
+    through, so the text stays exactly the target's; and no clock, so a seed replays.
     """
 
-    def __init__(self, cost: float = ASSUMED_COST, memory: float = 0.9) -> None:
-        self._cost = cost
+    def __init__(self, least: float = LEAST_REACH, memory: float = 0.95) -> None:
+        self._least = least
         self._memory = memory
-        self._kept = 1.0
-        self._judged = 2.0
+        self._kept: dict[str, float] = {}
+        self._promised: dict[str, float] = {}
 
-    def next(self) -> int:
-        """The best m for the estimate of α."""
-        return best_length(self._kept / self._judged, self._cost)
+    def most(self) -> int:
+        """The largest m there is."""
+        return int(BOUNDS["m"][1])
 
-    def learn(self, verdict: Verdict) -> None:
-        """Count the judged guesses."""
-        for place in verdict.places:
-            if place.origin in ("accepted", "rejected"):
-                self._kept = self._kept * self._memory + (place.origin == "accepted")
-                self._judged = self._judged * self._memory + 1.0
+    def goes_on(self, guesses: Sequence[Guess]) -> bool:
+        """Whether the guesses so far all stand with at least the least chance."""
+        reach = 1.0
+        for guess in guesses:
+            reach *= min(1.0, guess.confidence * self._trust(guess.by))
+        return reach >= self._least
+
+    def learn(self, guesses: Sequence[Guess], verdict: Verdict) -> None:
+        """Compare promises with what was kept."""
+        for guess, place in zip(guesses, verdict.places, strict=False):
+            kept, promised = self._kept.get(guess.by, 2.0), self._promised.get(guess.by, 2.0)
+            self._kept[guess.by] = kept * self._memory + (place.origin == "accepted")
+            self._promised[guess.by] = promised * self._memory + guess.confidence
+            if place.origin == "rejected":
+                return
+
+    def _trust(self, by: str) -> float:
+        return self._kept.get(by, 2.0) / self._promised.get(by, 2.0)
 
 
 def expected_tokens(alpha: float, m: float) -> float:
@@ -81,12 +100,6 @@ def speedup(alpha: float, m: float, c: float, v: float = 1.0) -> float:
     c: cost of a drafted token; v: cost of a verification, both in plain passes.
     """
     return expected_tokens(alpha, m) / (m * c + v)
-
-
-def best_length(alpha: float, c: float, v: float = 1.0) -> int:
-    """The smallest m within the settings' bounds that makes `speedup` largest."""
-    low, high = (int(bound) for bound in BOUNDS["m"])
-    return max(range(low, high + 1), key=lambda m: (speedup(alpha, m, c, v), -m))
 
 
 def draft_length(settings: Settings) -> DraftLength:

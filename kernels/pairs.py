@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels import memory, storage, weights
 from kernels.errors import SdError
+from kernels.ngrams import NgramTable
 from kernels.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Preset:
     licence: str
     draft_parameters: int = 0
     gated: bool = False
+    ngrams: str = ""  # a table for look-up, a file beside this one
 
     @property
     def ships_draft(self) -> bool:
@@ -54,7 +56,7 @@ class Pair:
     draft is None where there is no draft model; look-up drafting works without one. guarantee:
     "bitwise" if verification gives the same logits as plain decoding to the last bit on this
     machine, else "close" (see `probe.py`). target_id, draft_id: where the weights came from, for
-    traces.
+    traces. ngrams: what usually follows in the target's text, for look-up, where that is known.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Pair:
     target_id: str
     draft_id: str | None
     guarantee: str
+    ngrams: NgramTable | None = None
 
 
 @cache
@@ -106,9 +109,12 @@ def load_pair(
     `unknown_pair`, `tokenizer_mismatch`, `not_enough_memory` and all of `weights.resolve`.
     """
     report = progress or storage.silent
+    ngrams = None
     if target is None:
         chosen = preset(name)
         target, draft = chosen.target, draft or chosen.draft
+        if chosen.ngrams:
+            ngrams = NgramTable.load(Path(__file__).parent / chosen.ngrams)
     else:
         name, draft = "custom", draft or NO_DRAFT
     wanted = _Wanted(device, precision)
@@ -139,6 +145,7 @@ def load_pair(
         target_id=weights.describe(target_folder),
         draft_id=draft_id,
         guarantee=_guarantee(target_decoder, report),
+        ngrams=ngrams,
     )
 
 

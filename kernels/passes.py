@@ -36,9 +36,8 @@ class Token:
 class Pass:
     """One forward pass. start, end: seconds on the lane's own clock. rows: tokens it read.
 
-    logits: the rows it computed, for display: (n, V), or (1, H) from a draft whose head knows H
-    tokens, of which `column` is the guess; a decoder may overwrite them in its next pass. by: which
-    drafter, for draft passes and for the draft's own prefill.
+    logits: the target's rows (n, V), for display; a decoder may overwrite them in its next pass.
+    by: which drafter, for draft passes and for the draft's own prefill.
     """
 
     kind: Kind
@@ -48,4 +47,3 @@ class Pass:
     tokens: list[Token]
     by: str | None = None
     logits: NDArray[Any] | None = None
-    column: int | None = None

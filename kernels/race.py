@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
+#: Below this chance a guess of the n-gram table is worse than asking the draft model.
+LEAST_CHANCE = 0.3
+
 
 @dataclass
 class Lane:
@@ -72,7 +75,6 @@ def race(
     prompt = encode_prompt(pair, settings)
     lanes = [plain_lane(pair, prompt, settings), speculative_lane(pair, prompt, settings)]
     yield {"type": "start", "header": header(pair, settings, len(prompt), command)}
-    display = GreedyDisplay() if settings.greedy else None
     while running := [lane for lane in lanes if not lane.closed]:
         lane = min(running, key=lambda lane: lane.clock.now())
         item = None if cancelled() else lane.step()
@@ -87,8 +89,8 @@ def race(
             }
             continue
         lane.log.add(item, lane.clock.now())
-        if display:
-            display.add_probabilities(item)
+        if settings.greedy:
+            _show_probabilities(item)
             _note_winners(lane, item)
         yield pass_event(lane.name, item)
     plain, speculative = lanes
@@ -137,7 +139,13 @@ def drafter(
     pair: Pair, settings: Settings, randomness: Randomness, clock: LaneClock, capacity: int
 ) -> Drafter:
     """The drafter asked for; raises SdError "no_draft" if that needs a model the pair lacks."""
-    lookup = LookupDrafter(vocab_size=pair.target.vocab_size, settings=settings, clock=clock)
+    lookup = LookupDrafter(
+        vocab_size=pair.target.vocab_size,
+        settings=settings,
+        clock=clock,
+        table=pair.ngrams,
+        least=0.0 if pair.draft is None or settings.drafter == "lookup" else LEAST_CHANCE,
+    )
     if settings.drafter == "lookup" or (settings.drafter == "both" and pair.draft is None):
         return lookup
     if pair.draft is None:
@@ -217,33 +225,17 @@ def _transcript(pair: Pair, prompt: list[int], settings: Settings) -> Transcript
     )
 
 
-class GreedyDisplay:
-    """Adds p and q to the tokens of a greedy run, which decides without them.
+def _show_probabilities(item: Pass) -> None:
+    """Add p to the tokens of a greedy verification, which decides without it.
 
-    They are the models' own probabilities at temperature 1, so that a reader sees how sure each
-    was. Worked out while no lane's clock runs.
+    It is the target's own probability at temperature 1, so that a reader sees how sure it was.
+    Worked out while no lane's clock runs.
     """
-
-    def __init__(self) -> None:
-        self._drafted: list[float | None] = []
-
-    def add_probabilities(self, item: Pass) -> None:
-        """Fill in `q` of drafted tokens, then `p` and `q` of the verified ones."""
-        if item.kind == "draft":
-            for token in item.tokens:
-                token.q = 1.0  # look-up proposes nothing else
-                if item.logits is not None and item.column is not None:
-                    token.q = probability(item.logits[-1], item.column)
-                self._drafted.append(token.q)
-            return
-        if item.kind == "verify" and item.logits is not None:
-            row = 0
-            for token in item.tokens:
-                token.p = probability(item.logits[row], token.id)
-                if token.origin in ("accepted", "rejected"):
-                    token.q = self._drafted[row]
-                row += token.origin == "accepted"
-            self._drafted.clear()
+    if item.kind == "verify" and item.logits is not None:
+        row = 0
+        for token in item.tokens:
+            token.p = probability(item.logits[row], token.id)
+            row += token.origin == "accepted"
 
 
 # ---- agreement ---------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class SpeculativeDecoding:
 
             # Draft: the small model runs ahead. Never so far that the round could pass the limit:
             # the target itself adds one token to the guesses.
-            m = min(self.draft_length.next(), text.remaining - 1)
+            m = min(self.draft_length.most(), text.remaining - 1)
             guesses = yield from self.draft(m)
 
             # Verify: one pass of the target over the last token and all guesses. Row i is its
@@ -80,7 +80,7 @@ class SpeculativeDecoding:
             # draft's when it next drafts).
             tokens = self.commit(verdict)
             self.cache.rollback(len(text.tokens) - 1)
-            self.draft_length.learn(verdict)
+            self.draft_length.learn(guesses, verdict)
 
             kind: Kind = "verify" if guesses else "decode"
             yield Pass(kind, start, end, len(block), tokens, logits=logits)
@@ -108,15 +108,12 @@ class SpeculativeDecoding:
             for step in self.drafter.draft(self.transcript.tokens, m, self.round):
                 guesses += step.guesses
                 tokens = [
-                    Token(
-                        guess.token,
-                        preview.push(guess.token),
-                        "drafted",
-                        q=None if guess.q is None else float(guess.q[guess.token]),
-                    )
+                    Token(guess.token, preview.push(guess.token), "drafted", q=guess.q_x)
                     for guess in step.guesses
                 ]
                 yield self._report("draft", step, tokens)
+                if not self.draft_length.goes_on(guesses):
+                    break
         return guesses
 
     def judge(self, guesses: Sequence[Guess], logits: NDArray[Any]) -> Verdict:
@@ -165,6 +162,4 @@ class SpeculativeDecoding:
 
     @staticmethod
     def _report(kind: Kind, step: Drafting, tokens: list[Token]) -> Pass:
-        return Pass(
-            kind, step.start, step.end, step.rows, tokens, step.by, step.logits, step.column
-        )
+        return Pass(kind, step.start, step.end, step.rows, tokens, step.by)

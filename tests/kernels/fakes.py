@@ -141,6 +141,7 @@ class FakePair:
     tokenizer: Any = field(default_factory=LetterTokenizer)
     name: str = "fake"
     guarantee: str = "exact"
+    ngrams: Any = None
 
 
 def softmax(z: np.ndarray) -> np.ndarray:

@@ -158,12 +158,13 @@ def numbers_are_fresh() -> None:
         values.append(real(self, *arguments))
         return values[-1]
 
+    settings = Settings(PROMPT, m=3, length=40, temperature=1.0, seed=9, drafter="model")
     with_patch = randomness.Randomness
     original = with_patch.uniform
     with_patch.uniform = uniform  # type: ignore[method-assign]
     try:
         for lane in ("plain", "speculative"):
-            run_lane(pair(5), Settings(PROMPT, m=3, length=40, temperature=1.0, seed=9), lane)
+            run_lane(pair(5), settings, lane)
     finally:
         with_patch.uniform = original  # type: ignore[method-assign]
     assert len(values) > 100

@@ -38,9 +38,8 @@ def test_one_round_is_exact(size: int, m: int, zeros: float) -> None:
 @pytest.mark.parametrize(
     ("size", "m", "length"), [(2, 1, 6), (2, 2, 5), (2, 3, 5), (3, 2, 4), (4, 1, 3)]
 )
-@pytest.mark.parametrize("order", [1, 2])
-def test_whole_texts_are_exact(size: int, m: int, length: int, order: int) -> None:
-    proofs.whole_texts(pair(size, seed=3, order=order), sampled(m=m, length=length))
+def test_whole_texts_are_exact(size: int, m: int, length: int) -> None:
+    proofs.whole_texts(pair(size, seed=3, order=1 + m % 2), sampled(m=m, length=length))
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ def q_of_the_next_token(patch: Patch) -> None:
     real = ModelDrafter._pick
 
     def pick(self: Any, *arguments: Any) -> Any:
-        guess, column = real(self, *arguments)
+        guess = real(self, *arguments)
         if guess.q is not None:
             guess.q = np.roll(guess.q, 1)
-        return guess, column
+        return guess
 
     patch.setattr(ModelDrafter, "_pick", pick)
 
@@ -82,10 +82,10 @@ def q_at_another_temperature(patch: Patch) -> None:
     real = ModelDrafter._pick
 
     def pick(self: Any, *arguments: Any) -> Any:
-        guess, column = real(self, *arguments)
+        guess = real(self, *arguments)
         if guess.q is not None:
             guess.q = np.sqrt(guess.q) / np.sqrt(guess.q).sum()
-        return guess, column
+        return guess
 
     patch.setattr(ModelDrafter, "_pick", pick)
 
