@@ -4,7 +4,8 @@ A decoder appends tokens to a cache and returns logits. Three kinds exist, tried
 
 - native (`kernels.native`): a whole pass in one C call, near the limit that memory sets; every row
   has the same bits whatever runs beside it;
-- packed (`kernels.packed`): the same architecture on torch, on a GPU or where no compiler is;
+- packed (`kernels.packed`): the same architecture on torch, where no compiler is; and on a GPU,
+  where each pass is one CUDA graph (`kernels.gpu.graphs`);
 - hf (`kernels.hf`): any other causal model, through transformers' own forward.
 """
 
@@ -135,6 +136,8 @@ def load_decoder(
             if not isinstance(native, str):
                 return native
             reason = native
+        if backend != "hf" and device.startswith("cuda"):
+            return _graphs(folder, device, precision, embedding_from, reason)
         if backend != "hf":
             from kernels.packed import PackedDecoder
 
@@ -177,6 +180,24 @@ def _native(
         return f"no native build: {error}"
     shared = _same_kind(embedding_from, NativeDecoder)
     return NativeDecoder(folder, precision=precision, threads=threads, embedding_from=shared)
+
+
+def _graphs(
+    folder: Path, device: str, precision: str, embedding_from: Decoder | None, reason: str
+) -> Decoder:
+    """The packed decoder on a GPU, its passes captured as graphs."""
+    from kernels.gpu.graphs import GraphDecoder
+    from kernels.packed import PackedDecoder
+
+    shared = _same_kind(embedding_from, GraphDecoder)
+    model = PackedDecoder(
+        folder,
+        device=device,
+        precision=precision,
+        embedding_from=shared.model if shared else None,
+        reason=reason,
+    )
+    return GraphDecoder(model)
 
 
 def _same_kind(other: Decoder | None, kind: type[T]) -> T | None:

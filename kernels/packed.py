@@ -60,7 +60,7 @@ class PackedDecoder:
         UnsupportedModel, SdError("corrupt_weights").
         """
         self.config = config = LlamaConfig.read(folder)
-        checkpoint = Checkpoint(folder)
+        checkpoint = self._open(folder)
         self.name = folder.name
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
@@ -96,6 +96,13 @@ class PackedDecoder:
             raise ValueError(f"{self.name} reads at most {self.context_length} tokens")
         return PackedCache(self.config, capacity, self._embedding.new_zeros(0))
 
+    def require_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise ValueError for no token at all, or one outside the vocabulary."""
+        if not len(tokens):
+            raise ValueError("a forward pass needs at least one token")
+        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+            raise ValueError(f"a token lies outside the vocabulary of {self.vocab_size}")
+
     def forward(self, tokens: Sequence[int], cache: Cache, *, last_only: bool = False) -> Tensor:
         """See kernels.model.Decoder.forward."""
         compact = self.forward_compact(tokens, cache, last_only=last_only)
@@ -112,28 +119,35 @@ class PackedDecoder:
         """See kernels.model.Decoder.forward_compact."""
         if not isinstance(cache, PackedCache):
             raise TypeError("this cache belongs to another decoder")
+        self.require_tokens(tokens)
         count = len(tokens)
-        if not count:
-            raise ValueError("a forward pass needs at least one token")
-        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
-            raise ValueError(f"a token lies outside the vocabulary of {self.vocab_size}")
         cache.require(count)
         ids = torch.tensor(tokens, device=self.device)
         position = torch.arange(cache.length, cache.length + count, device=self.device)
         if count < _FEWEST_ROWS:
             # The copy stands at the same position: it writes the same key and value once more.
             ids, position = ids.expand(_FEWEST_ROWS), position.expand(_FEWEST_ROWS)
-        hidden = self._layers(ids, position, cache)[:count]
-        if last_only:
-            hidden = hidden[-1:]
-        wanted = len(hidden)
-        if wanted < _FEWEST_ROWS:
-            hidden = hidden.expand(_FEWEST_ROWS, -1)
-        logits = self._head(self._norm(hidden, self._final_norm))[:wanted].float()
+        chosen = [count - 1] if last_only else list(range(count))
+        wanted = len(chosen)
+        chosen += chosen[-1:] * (_FEWEST_ROWS - wanted)
+        rows = torch.tensor(chosen, device=self.device)
+        logits = self.compute(ids, position, rows, cache)[:wanted]
         if not bool(torch.isfinite(logits).all()):
             raise NotFinite(self.name)
         cache.length += count
         return logits
+
+    @torch.inference_mode()
+    def compute(self, ids: Tensor, position: Tensor, chosen: Tensor, cache: PackedCache) -> Tensor:
+        """What a pass does on the device: logits (C, H) of the rows `chosen`, float32.
+
+        ids, position: (T,) int64, the token of each row and where it stands; equal positions must
+        hold equal tokens. chosen: (C,) int64. Keys and values go into `cache`, whose length is
+        neither read nor changed. Nothing here waits for the device or depends on a value of the
+        host, so a CUDA graph may hold it (kernels.gpu.graphs).
+        """
+        hidden = self._layers(ids, position, cache).index_select(0, chosen)
+        return self._head(self._norm(hidden, self._final_norm)).float()
 
     # ---- the pass
 
@@ -176,6 +190,9 @@ class PackedDecoder:
         return (x * scale * weight).to(self._dtype)
 
     # ---- loading
+
+    def _open(self, folder: Path) -> Checkpoint:
+        return Checkpoint(folder)
 
     def _read(self, checkpoint: Checkpoint, sharing: PackedDecoder | None) -> None:
         c = self.config
