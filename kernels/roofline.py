@@ -1,8 +1,9 @@
 """The measured roofline: how long a pass over k tokens really takes on this machine.
 
-A pass here is what dominates a model's: products of k rows of activations with far more weights
-than the last-level cache holds, in the kernels that the engine uses, next to plain PyTorch. Two
-limits are fitted to the times t(k), with N parameters in `bytes` bytes:
+Timed are whole passes of the embedded target, where its weights are on this machine, and what
+dominates any model's pass: products of k rows of activations with far more weights than the
+last-level cache holds, in the kernels that the engine uses and in plain PyTorch. Two limits are
+fitted to the times t(k), with N parameters in `bytes` bytes:
 
     reading  a = bytes / bandwidth,   computing  b·k = 2·N·k / FLOP/s,   knee = a / b
 
@@ -13,10 +14,10 @@ which follows real machines more closely around the knee.
 
 The record (schema `speculative-decoding-live/roofline/1`, JSON): header with device, versions,
 command, `read` (bytes a second of a plain sum, the ceiling for any pass), `contaminated`, and
-`series`, one a kernel and shape: `kernel precision rows columns matrices bytes parameters
-relative_error`, `points` (k, and seconds: median, p10, p90, and the number of samples), `visits`
-and `disturbed` (see below), `hard` and `soft` (bandwidth B/s, flops FLOP/s, knee tokens, error:
-root mean square of the relative deviation).
+`series`, one a kernel and shape, the engine's own first: `kernel precision shape bytes parameters
+relative_error` (null for whole passes), `points` (k, and seconds: median, p10, p90, and the number
+of samples), `visits` and `disturbed` (see below), `hard` and `soft` (bandwidth B/s, flops FLOP/s,
+knee tokens, error: root mean square of the relative deviation).
 
 Every k is visited once a round, for a fraction of a second. A visit during which other processes or
 the hypervisor took more than a twentieth of the processor (/proc/stat) is `disturbed` and left out;
@@ -72,6 +73,8 @@ GPU_TOKENS = (
 #: (rows, columns) of the products: attention output and both halves of the feed-forward network of
 #: a 70B Llama. A CPU measures the first only: there the shape makes no difference.
 SHAPES = ((8192, 8192), (28672, 8192), (8192, 28672))
+#: Bytes of a weight, by precision.
+BYTES = {"bf16": 2, "fp32": 4}
 #: The exponent of the soft roofline.
 SOFT = 3.0
 #: Fewest quiet visits to each k, however long they take.
@@ -168,18 +171,12 @@ class Subject:
 
     kernel: str
     precision: str
-    rows: int
-    columns: int
-    matrices: int
+    shape: str
+    parameters: int
     bytes: int
     run: Callable[[int], float]
-    relative_error: float
+    relative_error: float | None = None
     close: Callable[[], None] = lambda: None
-
-    @property
-    def parameters(self) -> int:
-        """Weights in one pass."""
-        return self.rows * self.columns * self.matrices
 
 
 @dataclass(frozen=True)
@@ -249,9 +246,7 @@ def summarise(subject: Subject, timing: Timing) -> dict[str, Any]:
     return {
         "kernel": subject.kernel,
         "precision": subject.precision,
-        "rows": subject.rows,
-        "columns": subject.columns,
-        "matrices": subject.matrices,
+        "shape": subject.shape,
         "bytes": subject.bytes,
         "parameters": subject.parameters,
         "relative_error": subject.relative_error,
@@ -271,12 +266,14 @@ def measure(
     seconds: float = 10.0,
     least_bytes: int | None = None,
     shapes: Sequence[tuple[int, int]] | None = None,
+    whole_passes: bool = True,
     command: str = "python -m kernels roofline",
 ) -> dict[str, Any]:
     """Measure and return a record; see the module's docstring.
 
     seconds: for each series, at least. least_bytes: weights of a pass; None for three times the
-    last-level cache, and 128 MiB at least. Raises SdError `not_enough_memory`.
+    last-level cache, and 128 MiB at least. whole_passes: of the embedded target, on a CPU. Raises
+    SdError `not_enough_memory`.
     """
     from kernels import roofline_subjects as subjects
 
@@ -289,7 +286,8 @@ def measure(
     subjects.require_memory(device, shapes, least)
     series = []
     read = subjects.read_bandwidth(device, least)
-    for subject in _each(subjects.subjects(device, shapes, least)):
+    every = subjects.subjects(device, shapes, least, whole_passes=whole_passes)
+    for subject in _each(every):
         series.append(summarise(subject, time_rounds(subject, tokens, seconds)))
     return {
         "schema": SCHEMA,
@@ -320,9 +318,9 @@ def check(record: dict[str, Any]) -> None:
     if not record["series"]:
         raise ValueError("it has no series")
     for series in record["series"]:
-        name = f"{series['kernel']}, {series['rows']} × {series['columns']}"
-        if series["parameters"] != series["rows"] * series["columns"] * series["matrices"]:
-            raise ValueError(f"{name}: the parameters do not add up")
+        name = f"{series['kernel']}, {series['shape']}"
+        if series["bytes"] != series["parameters"] * BYTES[series["precision"]]:
+            raise ValueError(f"{name}: the bytes do not follow from the parameters")
         k = [point["k"] for point in series["points"]]
         if k != sorted(set(k)):
             raise ValueError(f"{name}: k does not increase")
@@ -372,8 +370,8 @@ def main(argv: list[str]) -> int:
 def _report(record: dict[str, Any]) -> Iterator[str]:
     yield f"{record['device']['name']}: reads {record['read']['bandwidth'] / 1e9:.1f} GB/s"
     for series in record["series"]:
-        size = f"{series['rows']} × {series['columns']}"
-        yield f"{series['kernel']}, {series['precision']}, {size}, {series['bytes'] / 1e6:.0f} MB:"
+        size = f"{series['bytes'] / 1e6:.0f} MB"
+        yield f"{series['kernel']}, {series['precision']}, {series['shape']}, {size}:"
         for kind in ("hard", "soft"):
             fit = series[kind]
             yield (

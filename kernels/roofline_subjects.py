@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from kernels import machine, memory
+from kernels import machine, memory, storage, weights
+from kernels.model import load_decoder
 from kernels.packed import Product, pack
-from kernels.roofline import Subject
+from kernels.roofline import BYTES, Subject
 from kernels.tiles import TILE_ROWS, TiledProduct
 
 _UNKNOWN_CACHE = 64 << 20
@@ -80,8 +81,13 @@ def read_bandwidth(device: str, least: int, repeats: int = 15) -> dict[str, Any]
     return {"bandwidth": 4 * x.numel() / min(times), "method": "torch.sum, FP32, best"}
 
 
-def subjects(device: str, shapes: Sequence[tuple[int, int]], least: int) -> Iterator[Subject]:
+def subjects(
+    device: str, shapes: Sequence[tuple[int, int]], least: int, *, whole_passes: bool
+) -> Iterator[Subject]:
     """Everything to time on `device`, made one at a time; the engine's own kernel first."""
+    folder = weights.local() if whole_passes and device == "cpu" else None
+    if folder is not None:
+        yield engine(folder)
     for rows, columns in shapes:
         if device.startswith("cuda"):
             yield cuda_graph(rows, columns, least, device)
@@ -93,6 +99,31 @@ def subjects(device: str, shapes: Sequence[tuple[int, int]], least: int) -> Iter
                 yield subject
 
 
+def engine(folder: Path) -> Subject:
+    """Whole passes of the model in `folder`, as a prompt of k tokens is read, logits for each."""
+    decoder = load_decoder(folder, device="cpu")
+    most = 1 << 12
+    cache = decoder.new_cache(min(most, decoder.context_length))
+    tokens = np.random.default_rng(2).integers(0, decoder.vocab_size, most).tolist()
+    about = decoder.describe()
+
+    def run(k: int) -> float:
+        cache.rollback(0)
+        start = time.perf_counter()
+        decoder.forward(tokens[:k], cache)
+        return time.perf_counter() - start
+
+    parameters = storage.parameter_count(folder)
+    return Subject(
+        kernel=f"{about.backend} decoder, whole passes",
+        precision=about.precision,
+        shape=weights.describe(folder),
+        parameters=parameters,
+        bytes=BYTES[about.precision] * parameters,
+        run=run,
+    )
+
+
 def native(rows: int, columns: int, least: int) -> Subject | None:
     """The C decoder's product in BF16, by all cores, tiles taken from a queue.
 
@@ -100,8 +131,8 @@ def native(rows: int, columns: int, least: int) -> Subject | None:
     """
     random = np.random.default_rng(0)
     matrices = ceil(least / (2 * rows * columns))
-    weights = random.standard_normal((matrices * rows, columns), dtype=np.float32)
-    product = TiledProduct(weights, TILE_ROWS, machine.usable_cores())
+    source = random.standard_normal((matrices * rows, columns), dtype=np.float32)
+    product = TiledProduct(source, TILE_ROWS, machine.usable_cores())
     if product.tiles[0].bytes != 2 * TILE_ROWS * columns:
         product.close()
         return None
@@ -114,12 +145,11 @@ def native(rows: int, columns: int, least: int) -> Subject | None:
     return Subject(
         kernel=product.tiles[0].kernel,
         precision="bf16",
-        rows=rows,
-        columns=columns,
-        matrices=matrices,
-        bytes=2 * weights.size,
+        shape=_shape(rows, columns, matrices),
+        parameters=source.size,
+        bytes=2 * source.size,
         run=run,
-        relative_error=_deviation(y[:, :_CHECKED_ROWS], inputs[3], weights[:_CHECKED_ROWS]),
+        relative_error=_deviation(y[:, :_CHECKED_ROWS], inputs[3], source[:_CHECKED_ROWS]),
         close=product.close,
     )
 
@@ -172,9 +202,8 @@ def _torch(
     return Subject(
         kernel=kernel,
         precision="fp32",
-        rows=rows,
-        columns=columns,
-        matrices=matrices,
+        shape=_shape(rows, columns, matrices),
+        parameters=rows * columns * matrices,
         bytes=4 * rows * columns * matrices,
         run=run,
         relative_error=_deviation(y, inputs[3], check),
@@ -185,19 +214,19 @@ def cuda_graph(rows: int, columns: int, least: int, device: str) -> Subject:
     """BF16 products over all matrices, captured in one CUDA graph for each k."""
     matrices = ceil(least / (2 * rows * columns))
     options: dict[str, Any] = {"device": device, "dtype": torch.bfloat16}
-    weights = [torch.randn(rows, columns, **options) for _ in range(matrices)]
+    layers = [torch.randn(rows, columns, **options) for _ in range(matrices)]
     graphs: dict[int, tuple[Any, torch.Tensor, list[torch.Tensor]]] = {}
 
     def capture(k: int) -> tuple[Any, torch.Tensor, list[torch.Tensor]]:
         x = torch.randn(k, columns, **options)
         side = torch.cuda.Stream(device)
         with torch.cuda.stream(side):
-            for weight in weights:  # lets cuBLAS set itself up outside the capture
+            for weight in layers:  # lets cuBLAS set itself up outside the capture
                 functional.linear(x, weight)
         side.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            outputs = [functional.linear(x, weight) for weight in weights]
+            outputs = [functional.linear(x, weight) for weight in layers]
         return graph, x, outputs
 
     @torch.inference_mode()
@@ -214,24 +243,27 @@ def cuda_graph(rows: int, columns: int, least: int, device: str) -> Subject:
     run(3)
     _, x, outputs = graphs[3]
     y = outputs[0].float().cpu().numpy()[:, :_CHECKED_ROWS]
-    error = _deviation(y, x.float().cpu().numpy(), weights[0][:_CHECKED_ROWS].float().cpu().numpy())
+    error = _deviation(y, x.float().cpu().numpy(), layers[0][:_CHECKED_ROWS].float().cpu().numpy())
 
     def close() -> None:
         graphs.clear()
-        weights.clear()
+        layers.clear()
         torch.cuda.empty_cache()
 
     return Subject(
         kernel="torch, F.linear in a CUDA graph",
         precision="bf16",
-        rows=rows,
-        columns=columns,
-        matrices=matrices,
+        shape=_shape(rows, columns, matrices),
+        parameters=rows * columns * matrices,
         bytes=2 * rows * columns * matrices,
         run=run,
         relative_error=error,
         close=close,
     )
+
+
+def _shape(rows: int, columns: int, matrices: int) -> str:
+    return f"{rows} × {columns}" if matrices == 1 else f"{matrices} of {rows} × {columns}"
 
 
 class _Inputs(dict[int, NDArray[np.float32]]):

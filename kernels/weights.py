@@ -59,6 +59,13 @@ def resolve(
     return _from_name(ref, progress, before_download, package)
 
 
+def local(package: wheel.WheelSource = wheel.SMOLLM2) -> Path | None:
+    """The default model's folder if it is on this machine already; asks nobody else."""
+    found = hub.cached(package.model_id)
+    own = _own_folder() / package.folder_name
+    return found or (own if _whole(own) else None)
+
+
 def describe(folder: Path) -> str:
     """One line on where the weights in `folder` came from, for traces and pages."""
     record = storage.manifest(folder)

@@ -81,7 +81,7 @@ def test_every_round_times_every_k(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(k)
         return 0.5 * k + len(asked) * 1e-9
 
-    subject = Subject("fake", "bf16", 4, 4, 1, 32, run, 0.0)
+    subject = Subject("fake", "bf16", "4 × 4", 16, 32, run)
     timing = roofline.time_rounds(subject, (1, 2, 8), 0.0)
     assert asked == [1, 2, 8] * (1 + roofline.VISITS)  # a warm-up, then rounds
     series = roofline.summarise(subject, timing)
@@ -116,7 +116,7 @@ def test_disturbed_visits_do_not_count_unless_there_is_nothing_else(
     monkeypatch.setattr(roofline, "VISIT_SECONDS", 0.0)
     monkeypatch.setattr(roofline.machine, "Contention", Contention)
     monkeypatch.setattr(roofline.time, "perf_counter", lambda: visits / 2)
-    subject = Subject("fake", "bf16", 4, 4, 1, 32, lambda k: float(k * (visits // 2 + 1)), 0.0)
+    subject = Subject("fake", "bf16", "4 × 4", 16, 32, lambda k: float(k * (visits // 2 + 1)))
     timing = roofline.time_rounds(subject, (1, 2), 1.0)
     assert sorted(timing.seconds[1]) == counted
     assert sorted(timing.seconds[2]) == [2 * one for one in counted]
@@ -135,6 +135,7 @@ def record() -> dict[str, Any]:
             seconds=0.0,
             least_bytes=300_000,
             shapes=((128, 192),),
+            whole_passes=False,
         )
 
 
@@ -143,6 +144,9 @@ def test_a_record_of_this_machine(record: dict[str, Any]) -> None:
     kernels = [series["kernel"] for series in record["series"]]
     assert "torch, F.linear" in kernels
     assert len(kernels) == len(set(kernels))
+    assert {series["shape"] for series in record["series"]} <= {
+        "13 of 128 × 192", "7 of 128 × 192", "4 of 128 × 192"
+    }  # fmt: skip
     for series in record["series"]:
         assert series["bytes"] >= 300_000
         assert series["bytes"] == series["parameters"] * {"bf16": 2, "fp32": 4}[series["precision"]]
@@ -151,6 +155,22 @@ def test_a_record_of_this_machine(record: dict[str, Any]) -> None:
     assert record["device"]["cores"] >= 1
     assert record["read"]["bandwidth"] > 0
     assert record["cache_bytes"] > 0
+
+
+@pytest.mark.real_model
+def test_whole_passes_of_the_embedded_target(embedded_folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roofline, "VISIT_SECONDS", 0.0)
+        result = measure(
+            device="cpu", tokens=(1, 9), seconds=0.0, shapes=((64, 64),), least_bytes=1
+        )
+    check(result)
+    first = result["series"][0]
+    assert first["parameters"] == 134_515_008
+    assert "SmolLM2-135M-Instruct" in first["shape"]
+    assert first["kernel"].endswith("decoder, whole passes")
+    # Nine rows are nine times the arithmetic: the fit sees it even in a handful of samples.
+    assert first["points"][1]["median"] > first["points"][0]["p10"]
 
 
 def knee(value: dict[str, Any]) -> None:
@@ -230,7 +250,7 @@ def test_on_a_gpu() -> None:
     result = measure(device="cuda", tokens=(1, 8, 512), seconds=0.5, shapes=((4096, 4096),))
     check(result)
     assert result["series"][0]["relative_error"] < 2e-2
-    assert result["series"][0]["matrices"] * 2 * 4096**2 >= 3 * result["cache_bytes"]
+    assert result["series"][0]["bytes"] >= 3 * result["cache_bytes"]
 
 
 def test_the_last_level_cache_is_the_largest_one(

