@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick lint format bench bench-figures audit pin clean
+.PHONY: help serve test test-quick lint format bench bench-figures gpu-check audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ bench: $(RUN) ## measure the engine on this machine, one JSON line
 bench-figures: $(DEV) ## frame times while a figure is dragged, one JSON line each
 	@$(PY) -m tests.browser.bench_figures
 
+gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
+	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)
+
 audit: $(DEV) ## look the pinned versions up in the public list of known vulnerabilities
 	$(PY) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
@@ -62,7 +65,7 @@ audit: $(DEV) ## look the pinned versions up in the public list of known vulnera
 
 pin: $(DEV) ## write constraints.txt from what .venv holds now
 	{ grep '^#' constraints.txt; $(PY) -m pip freeze --exclude-editable \
-	  | grep -v '^nvidia-\|^cuda-\|^triton==' | sed 's/+[a-z0-9.]*$$//'; } > constraints.new
+	  | grep -v '^nvidia-\|^cuda-' | sed 's/+[a-z0-9.]*$$//'; } > constraints.new
 	mv constraints.new constraints.txt
 
 clean: ## remove caches and build products; .venv and fetched weights stay
