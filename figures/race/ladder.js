@@ -7,6 +7,8 @@ import { counts, ladder, number, wilson } from "./model.js";
 
 const RUNGS = ["tokens", "drafting", "formula", "guesses", "variation", "measured"];
 
+const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+
 export function createLadder({ t, lang }) {
   const alpha = h("p", { class: "rc-alpha" });
   const band = h("span", { class: "rc-band" }), dot = h("span", { class: "rc-dot" });
@@ -25,8 +27,7 @@ export function createLadder({ t, lang }) {
     show(run, time) {
       const c = counts(run.lanes.speculative, time);
       const judged = c.accepted + c.rejected, [low, high] = wilson(c.accepted, judged);
-      alpha.textContent = judged === 0 ? t("ladder.alpha_none")
-        : t("ladder.alpha", { alpha: fixed(c.accepted / judged, 2, lang), low: fixed(low, 2, lang), high: fixed(high, 2, lang), judged: num(judged, lang, 6) });
+      put(alpha, judged === 0 ? t("ladder.alpha_none") : t("ladder.alpha", { alpha: fixed(c.accepted / judged, 2, lang), low: fixed(low, 2, lang), high: fixed(high, 2, lang), judged: num(judged, lang, 6) }));
       band.style.left = `${low * 100}%`;
       band.style.width = `${(high - low) * 100}%`;
       dot.hidden = judged === 0;
@@ -34,17 +35,17 @@ export function createLadder({ t, lang }) {
 
       const over = run.end && time >= run.duration - 1e-9;
       const steps = over ? ladder(run.end.stats) : null;
-      note.textContent = steps ? t("ladder.plain") : t(over ? "ladder.none" : "ladder.wait");
+      put(note, t(steps ? "ladder.plain" : over ? "ladder.none" : "ladder.wait"));
       const most = steps ? Math.max(...steps.map(([, value]) => value), 1) : 1;
       element.style.setProperty("--rc-one", `${(1 / most) * 100}%`);
       list.dataset.empty = String(!steps);
       const stats = run.end?.stats;
       const values = { alpha: number(stats, "acceptance", "alpha"), c: number(stats, "c"), v: number(stats, "v") };
-      const filled = Object.fromEntries(Object.entries(values).map(([key, value]) => [key, !over || value === null ? "–" : num(value, lang, 3)]));
+      const filled = Object.fromEntries(Object.entries(values).map(([key, value]) => [key, !over || value === null ? "…" : num(value, lang, value < 0.001 ? 1 : 3)]));
       rungs.forEach(({ name, label, bar, value }, i) => {
-        label.textContent = t(`ladder.${name}`, filled);
+        put(label, t(`ladder.${name}`, filled));
         bar.style.width = steps ? `${(steps[i][1] / most) * 100}%` : "0";
-        value.textContent = steps ? (name === "tokens" ? num(steps[i][1], lang, 3) : times(steps[i][1], lang)) : "";
+        put(value, steps ? (name === "tokens" ? num(steps[i][1], lang, 3) : times(steps[i][1], lang)) : "");
       });
     },
   };

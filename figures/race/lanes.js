@@ -17,6 +17,8 @@ export function createLane({ name, t, onPoint, onPick }) {
   let drawn = 0; // passes whose tokens have elements
   let at = 0; // passes that have ended, as shown
   let changes = []; // pass → elements that appear or go with its end
+  let emitted = []; // the elements whose tokens are the text, in order
+  let marked = null, parted = -1;
   let open = []; // drafted and rejected elements that the next target pass will clear
 
   const entry = (i) => (changes[i] ??= []);
@@ -41,7 +43,7 @@ export function createLane({ name, t, onPoint, onPick }) {
         const el = h("span", { class: "rc-token", dataset: { origin: token.origin, by: token.by ?? pass.by ?? "", pass: drawn } }, passing ? visible(token) || shown(token) : token.text);
         const item = { el, from: drawn, until: null };
         entry(drawn).push(item);
-        if (passing) open.push(item);
+        (passing ? open : emitted).push(passing ? item : el);
         put(item);
         text.append(el);
       }
@@ -64,6 +66,9 @@ export function createLane({ name, t, onPoint, onPick }) {
       drawn = at = 0;
       changes = [];
       open = [];
+      emitted = [];
+      marked = null;
+      parted = -1;
       text.replaceChildren();
       text.style.minHeight = "";
     },
@@ -95,8 +100,17 @@ export function createLane({ name, t, onPoint, onPick }) {
     },
     /** Mark the tokens of one pass. */
     mark(index) {
+      if (index === marked) return;
+      marked = index;
       for (const el of text.querySelectorAll(".rc-marked")) el.classList.remove("rc-marked");
       if (index !== null) for (const el of text.querySelectorAll(`[data-pass="${index}"]`)) el.classList.add("rc-marked");
+    },
+    /** Mark the token at which this lane's text leaves the other's; -1: it does not. */
+    part(index) {
+      if (index === parted) return;
+      emitted[parted]?.classList.remove("rc-part");
+      emitted[index]?.classList.add("rc-part");
+      parted = index;
     },
     numbers(counted, speed) {
       if (count.textContent !== counted) count.textContent = counted;

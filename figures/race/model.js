@@ -183,7 +183,7 @@ export function quote(tokens) {
 export function about(item, lang) {
   const { tokens, rows } = item;
   const n = (x, digits = 6) => num(x, lang, digits);
-  const maybe = (x) => (x == null ? NONE : n(x, 2));
+  const maybe = (x) => (x == null ? NONE : n(x, x < 0.001 ? 1 : 2));
   const values = { ms: duration(item.end - item.start, lang), rows: n(rows) };
   if (item.kind === "prefill")
     return item.by ? ["prefill_draft", values] : ["prefill", { ...values, ...(tokens.length && { token: shown(tokens[0]) }) }];
@@ -200,7 +200,7 @@ export function about(item, lang) {
   const { p, q, u } = refused;
   Object.assign(values, { i: n(kept + 1), guess: shown(refused), token: shown(tokens.at(-1)), p: maybe(p), q: maybe(q) });
   if (u == null || p == null || !q) return ["refused", { ...values, best: maybe(tokens.at(-1).p) }];
-  return ["rejected", { ...values, u: n(u, 2), ratio: n(p / q, 2) }];
+  return ["rejected", { ...values, u: maybe(u), ratio: maybe(p / q) }];
 }
 
 /** The sentences that say where the race stands at t: [key, values] each. */

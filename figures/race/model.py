@@ -191,6 +191,13 @@ def quote(tokens: list[dict[str, Any]]) -> str:
     return (text if len(text) <= QUOTE else text[:QUOTE] + "…") or "␣"
 
 
+def probability(value: float | None) -> str:
+    """A probability, or a ratio of two, as a sentence gives it."""
+    if value is None:
+        return "–"
+    return num(value, 1 if value < 0.001 else 2)
+
+
 def about(item: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """The sentence about one pass: its key below `pass.` and what fills its places."""
     tokens, rows = item["tokens"], item["rows"]
@@ -209,7 +216,7 @@ def about(item: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
             if item["by"] == "lookup":
                 return "lookup", values | guess
             q = tokens[0].get("q") if tokens else None
-            return "draft", values | guess | {"q": "–" if q is None else num(q, 2)}
+            return "draft", values | guess | {"q": probability(q)}
     m, kept = rows - 1, sum(token["origin"] == "accepted" for token in tokens)
     values |= {"m": num(m, 6), "n": num(kept, 6)}
     refused = next((token for token in tokens if token["origin"] == "rejected"), None)
@@ -222,13 +229,12 @@ def about(item: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
         "i": num(kept + 1, 6),
         "guess": shown(refused),
         "token": shown(tokens[-1]),
-        "p": "–" if p is None else num(p, 2),
-        "q": "–" if q is None else num(q, 2),
+        "p": probability(p),
+        "q": probability(q),
     }
     if u is None or p is None or not q:
-        best = tokens[-1].get("p")
-        return "refused", values | {"best": "–" if best is None else num(best, 2)}
-    return "rejected", values | {"u": num(u, 2), "ratio": num(p / q, 2)}
+        return "refused", values | {"best": probability(tokens[-1].get("p"))}
+    return "rejected", values | {"u": probability(u), "ratio": probability(p / q)}
 
 
 def moment(run: Run, t: float) -> list[tuple[str, dict[str, str]]]:

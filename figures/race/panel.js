@@ -122,6 +122,7 @@ export function createPanel({ f, model, store, onStart }) {
     h("div", { class: "rc-statusrow" }, status, bar), error);
   on.follow(model, "mode", () => {
     const liveMode = model.get("mode") === "live";
+    panels.dataset.mode = model.get("mode");
     recorded.hidden = liveMode;
     own.hidden = !liveMode || !live.url;
     absent.hidden = !liveMode || Boolean(live.url);

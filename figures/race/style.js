@@ -2,10 +2,11 @@
 
 export const STYLE = `
 .sd-figure[data-figure="race"] { --rc-tall: calc(6 * 1.75em); }
-.rc-choice { display: grid; gap: var(--sd-2); justify-items: start; margin-bottom: var(--sd-4); }
+.rc-choice { display: flex; flex-wrap: wrap; gap: var(--sd-2) var(--sd-5); align-items: end; margin-bottom: var(--sd-4); }
 .rc-choice > * { max-width: 100%; }
-.rc-choice > .rc-panels { width: 100%; }
-.rc-panel { display: flex; flex-wrap: wrap; gap: var(--sd-2) var(--sd-4); align-items: end; margin-top: var(--sd-3); }
+.rc-panels[data-mode="live"], .rc-statusrow, .rc-error { width: 100%; }
+.rc-panel { display: flex; flex-wrap: wrap; gap: var(--sd-2) var(--sd-4); align-items: end; }
+.rc-panels[data-mode="live"] .rc-panel { margin-top: var(--sd-2); }
 .rc-panel[hidden] { display: none; }
 .rc-panel .sd-control { min-width: min(16em, 100%); }
 .rc-panel > .sd-wide { flex: 1 1 14em; }
@@ -57,7 +58,9 @@ export const STYLE = `
 .rc-token[data-origin="supplied"] { color: var(--sd-supplied-ink); text-decoration: underline double var(--sd-supplied); text-decoration-thickness: 1.5px; background: var(--sd-supplied-soft); }
 .rc-token[data-origin="bonus"] { box-shadow: inset 0 0 0 1.5px var(--sd-bonus); }
 .rc-token.rc-marked { outline: 2px solid var(--sd-ink); outline-offset: 0; background: var(--sd-sunken); }
-.rc-part { color: var(--sd-rejected-ink); }
+.rc-token.rc-part { outline: 2px dashed var(--sd-rejected); outline-offset: 1px; }
+.rc-proof { margin: 2px 0 var(--sd-2) !important; }
+.rc-proof:empty { display: none; }
 
 .rc-striprow { min-width: 0; }
 .rc-strip { display: block; touch-action: pan-y; cursor: crosshair; overflow: visible; border-bottom: 1px solid var(--sd-line); }
@@ -78,12 +81,13 @@ export const STYLE = `
 .rc-axisnote { color: var(--sd-ink-3); font-size: var(--sd-size-xs); text-align: end; margin-top: -2px !important; }
 .rc-legend { margin: var(--sd-1) 0 var(--sd-2); }
 .rc-legend .rc-token { cursor: auto; }
+.rc-legend i[data-mark="prefill"] { opacity: 0.55; }
 .rc-legend i { width: 14px; height: 9px; border-radius: 2px; display: inline-block; }
 .rc-figure .sd-say { min-height: 4.5em; }
 .rc-play { display: flex; flex-wrap: wrap; gap: 0 var(--sd-4); align-items: center; }
 .rc-play .sd-transport { flex: 1 1 22em; }
 
-.rc-detail { border: 1px solid var(--sd-line); border-radius: var(--sd-radius); padding: var(--sd-2) var(--sd-3); margin: 0; min-height: calc(7em + (var(--rc-rows, 5) + 1) * 26px); }
+.rc-detail { align-self: start; border: 1px solid var(--sd-line); border-radius: var(--sd-radius); padding: var(--sd-2) var(--sd-3); margin: 0; min-height: calc(7em + (var(--rc-rows, 5) + 1) * 26px); }
 .rc-detail[data-empty="true"] { color: var(--sd-ink-3); }
 .rc-detailbar { display: flex; gap: var(--sd-3); align-items: center; min-height: 32px; }
 .rc-detailhead { display: flex; flex-wrap: wrap; gap: 0 var(--sd-3); flex: 1; font-size: var(--sd-size-s); color: var(--sd-ink-2); font-variant-numeric: tabular-nums; }

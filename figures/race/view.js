@@ -62,11 +62,12 @@ export function render({ model, el }) {
   const lanesBox = h("div", { class: "rc-lanes" },
     LANES.map((name) => h("section", { class: "rc-lane", dataset: { lane: name } }, lanes[name].head, lanes[name].text, strips[name].element)), axis);
   const mark = (origin) => h("li", {}, h("span", { class: "rc-token", dataset: { origin } }, t(`ui.mark_${{ drafted: "draft" }[origin] ?? origin}`)));
-  const swatch = (colour, words) => h("li", {}, h("i", { style: { background: `var(${colour})` } }), words);
+  const swatch = (name, colour) => h("li", {}, h("i", { dataset: { mark: name }, style: { background: `var(${colour})` } }), t(`mark.${name}`));
   const legend = h("ul", { class: "sd-legend rc-legend", "aria-label": t("ui.legend") },
-    ["target", "drafted", "accepted", "rejected", "supplied", "bonus"].map(mark), swatch("--sd-overhead", t("mark.overhead")));
+    ["target", "drafted", "accepted", "rejected", "supplied", "bonus"].map(mark), swatch("prefill", "--sd-target"), swatch("overhead", "--sd-overhead"));
   const detail = createDetail({ t, lang, onRelease: () => update(model, { focus: null }) });
   const account = createLadder({ t, lang });
+  const proof = h("p", { class: "sd-note rc-proof" });
   const dropnote = h("div", { class: "rc-dropnote", hidden: true }, t("note.drop"));
 
   const length = () => run?.duration ?? 0;
@@ -85,7 +86,7 @@ export function render({ model, el }) {
   const controls = h("div", { class: "rc-play" },
     transport(on, model, deck, { t, duration: length, format: (x) => duration(x, lang, 3), speeds: SPEEDS }),
     toggle(on, model, "close", { label: t("control.close") }), toggle(on, model, "keep", { label: t("control.keep") }), follow);
-  f.stage.append(h("style", {}, STYLE), panel.element, promptBox, lanesBox, h("p", { class: "rc-axisnote" }, t("lane.axis")), controls, f.root.querySelector(".sd-say"), legend,
+  f.stage.append(h("style", {}, STYLE), panel.element, promptBox, lanesBox, h("p", { class: "rc-axisnote" }, t("lane.axis")), controls, f.root.querySelector(".sd-say"), proof, legend,
     h("div", { class: "rc-below" }, detail.element, account.element), dropnote);
   f.root.classList.add("rc-figure");
 
@@ -197,13 +198,18 @@ export function render({ model, el }) {
     if (moving() && clock - saidAt < 250) return;
     saidAt = clock;
     const parts = moment(run, time, lang).map(([key, values]) => t(key, values));
-    const apart = run.end ? -1 : parting(run);
-    if (apart >= 0 && number(run.header, "settings", "temperature") === 0) parts.push(t("say.parted", { position: num(apart + 1, lang, 6) }));
+    // The page compares the texts itself; a file could say anything.
+    const apart = number(run.header, "settings", "temperature") === 0 ? parting(run) : -1;
+    if (apart >= 0 && run.end?.agreement.kind !== "differs") parts.push(t("say.parted", { position: num(apart + 1, lang, 6) }));
+    for (const name of LANES) lanes[name].part(apart);
     f.say(parts.join(lang === "zh" ? "" : " "));
     drawResult(time);
   }
 
-  let told = null;
+  /** The address of the first of these places in the article, from here or from an embedded figure. */
+  const elsewhere = (...ids) => `${document.querySelector("[data-section]") ? "" : model.get("pageUrl") ?? ""}#${ids.find((id) => document.getElementById(id)) ?? ids.at(-1)}`;
+
+  let told = null, tableKey = "";
   /** At the end of a run the bet is settled, and screen readers hear how it went. */
   function drawResult(time) {
     const over = run.end && time >= length() - 1e-9;
@@ -215,7 +221,10 @@ export function render({ model, el }) {
       told = run;
     }
     if (told !== run) f.reveal(null);
-    f.table(statistics(run, t, lang), t("table.caption"));
+    const key = `${run.events.length} ${run.header.created}`;
+    if (key !== tableKey) { tableKey = key; f.table(statistics(run, t, lang), t("table.caption")); }
+    const sampled = over && run.end.agreement.kind === "sampled";
+    if (sampled !== proof.hasChildNodes()) proof.replaceChildren(...(sampled ? [h("a", { href: elsewhere("figure-lossless", "why-nothing-changes") }, t("say.proof"))] : []));
   }
 
   // --- what makes it move --------------------------------------------------------------------------------
