@@ -2,6 +2,7 @@
 
 import { modelOf, mount } from "#sd/mount.js";
 import { publicState } from "#sd/model.js";
+import { createShared } from "#sd/shared.js";
 
 const boot = JSON.parse(document.getElementById("boot").textContent);
 const root = document.documentElement;
@@ -23,13 +24,17 @@ function stateOf({ id, schema }, from = parameters()) {
   return state;
 }
 
+/** m, α, c, device and pair are one thing for all figures but those set apart (`?apart=branch,mask`). */
+const shared = createShared({ apart: (parameters().get("apart") ?? "").split(",").filter((id) => id in boot.figures), onApart: () => writeUrl() });
+
 let writing = 0;
 /** The URL follows the figures, at most a few times a second (browsers throttle history calls). */
 function writeUrl() {
   clearTimeout(writing);
   writing = setTimeout(() => {
     const next = new URLSearchParams();
-    for (const [key, value] of parameters()) if (!figures.has(key.split(".")[0])) next.append(key, value);
+    for (const [key, value] of parameters()) if (key !== "apart" && !figures.has(key.split(".")[0])) next.append(key, value);
+    if (shared.apart().length) next.append("apart", shared.apart().join(","));
     for (const { model, spec } of figures.values())
       for (const [key, value] of Object.entries(publicState(model))) next.append(`${spec.id}.${key}`, String(value));
     const query = next.toString();
@@ -60,12 +65,14 @@ async function mountAll() {
     const found = boot.figures[id];
     if (!found) continue;
     const spec = specOf(found, boot.strings);
-    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(spec) }, onSave: writeUrl, extras: { base: boot.base } });
+    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(spec) }, onSave: () => { writeUrl(); shared.spread(id); }, extras: { base: boot.base } });
     model.on("change", writeUrl);
     const entry = { spec, model, slot, end: () => {} };
     figures.set(id, entry);
-    await show(entry);
+    shared.join(id, model);
   }
+  shared.settle();
+  for (const entry of figures.values()) await show(entry);
 }
 
 async function show(entry) {

@@ -29,7 +29,7 @@ const STYLE = `
 .lo-stage { display: flex; flex-wrap: wrap; gap: 8px 20px; }
 .lo-stage p { margin: 0 0 2px; }
 .lo-row { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; margin: 8px 0; }
-.lo-rule { max-width: 76ch; }
+.lo-rule { margin: 6px 0 10px !important; }
 .lo-block { border-top: 1px solid var(--sd-line); margin-top: 16px; padding-top: 12px; }
 .lo-block h4 { margin: 0 0 6px; font-size: var(--sd-size-m); font-weight: 650; }
 .lo-proof { padding-inline-start: 1.4em; margin: 8px 0; display: grid; gap: 5px; font-variant-numeric: tabular-nums; }

@@ -114,11 +114,23 @@ export function frame({ model, el }) {
   for (const { name, value } of clamped)
     notes.append(h("p", { class: "sd-warn" }, t("ui.clamped", { name: `${id}.${name}`, value })));
 
+  // --- values that come from other figures (shared.js) ---------------------------------------------
+  const shared = h("p", { class: "sd-shared" });
+  const nameOf = (name) => t(`ui.shared_${name.startsWith("custom_") ? "hardware" : name}`);
+  on.follow(model, ["followed", "linked"], () => {
+    const followed = model.get("followed") ?? [], apart = model.get("linked") === false;
+    shared.hidden = !apart && followed.length === 0;
+    const link = (linked) => () => { model.set("linked", linked); model.save_changes(); };
+    shared.replaceChildren(h("span", { "aria-hidden": "true" }, apart ? "⊘ " : "⇄ "), ...(apart
+      ? [t("ui.shared_apart"), " ", h("button", { type: "button", class: "sd-quiet", onclick: link(true) }, t("ui.shared_join"))]
+      : [followed.map(({ names, number, limited }) => t(limited ? "ui.shared_limit" : "ui.shared_follow", { names: [...new Set(names.map(nameOf))].join(model.get("lang") === "zh" ? "、" : ", "), figure: t("ui.figure", { number }) })).join(" "), " ", h("button", { type: "button", class: "sd-quiet", onclick: link(false) }, t("ui.shared_leave"))]));
+  });
+
   const root = h("div", { class: "sd-figure", id: `sd-${id}`, dataset: { figure: id }, role: "group", "aria-labelledby": titleId },
     h("div", { class: "sd-head" },
       h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("span", { class: "sd-number" }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
     h("p", { class: "sd-try" }, h("b", {}, t("ui.try_first"), " "), t("try")),
-    notes, bet, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, panels.embed?.element);
+    notes, bet, shared, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, panels.embed?.element);
   el.append(root);
   on.add(() => root.remove());
 

@@ -88,7 +88,9 @@ export function publicState(model) {
 
 /** Back to the defaults; private state too (the player's time), but not the reader's bet and puzzle. */
 export function reset(model) {
+  model.set("resetting", true); // other figures do not follow this
   for (const [name, entry] of Object.entries(model.get("schema")))
     if (!entry.keep) model.set(name, structuredClone(entry.default));
   model.save_changes();
+  model.set("resetting", false);
 }
