@@ -38,12 +38,30 @@
 
 /* ---- vectors: W lanes of float ------------------------------------------------------------- */
 
-#if defined(__AVX512F__)
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(SD_LANES) /* any width, without special instructions: the tests compare widths */
+#define W SD_LANES
+#define NOT_FUSED
+#elif defined(__AVX512F__)
 #define W 16
+#define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define SPLAT(s) ((vf)_mm512_set1_ps(s))
 #elif defined(__AVX2__) && defined(__FMA__)
 #define W 8
+#define FMA(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define SPLAT(s) ((vf)_mm256_set1_ps(s))
+#elif defined(__ARM_NEON)
+#define W 4
+#define FMA(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define SPLAT(s) ((vf)vdupq_n_f32(s))
 #else
 #define W 4
+#define NOT_FUSED
+#endif
+#ifdef NOT_FUSED /* no fused instruction: multiply, then add; just as fixed an order */
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define SPLAT(s) ((s) - (vf){0}) /* not 0 + s, which would lose the sign of -0 */
 #endif
 #define PW (2 * W) /* outputs in a panel: two registers */
 
@@ -52,23 +70,6 @@ typedef int32_t vi __attribute__((vector_size(4 * W)));
 typedef uint32_t vu __attribute__((vector_size(4 * W)));
 typedef float vf_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint32_t vu_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
-
-#define INLINE static inline __attribute__((always_inline))
-
-#if defined(__AVX512F__)
-#define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define SPLAT(s) ((vf)_mm512_set1_ps(s))
-#elif defined(__AVX2__) && defined(__FMA__)
-#define FMA(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define SPLAT(s) ((vf)_mm256_set1_ps(s))
-#elif defined(__ARM_NEON)
-#define FMA(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define SPLAT(s) ((vf)vdupq_n_f32(s))
-#else /* no fused instruction: multiply, then add; just as fixed an order */
-#define FMA(a, b, c) ((a) * (b) + (c))
-#define SPLAT(s) ((vf){(s), (s), (s), (s)})
-#define NOT_FUSED
-#endif
 
 INLINE vf load(const float *p) { return (vf) * (const vf_any *)p; }
 INLINE void store(float *p, vf v) { *(vf_any *)p = (vf_any)v; }
@@ -123,14 +124,14 @@ typedef struct {
 int sd_panel_width(void) { return PW; }
 
 const char *sd_instructions(void) {
-#if defined(__AVX512F__)
+#if defined(NOT_FUSED)
+    return "plain vectors";
+#elif defined(__AVX512F__)
     return "AVX-512";
-#elif defined(__AVX2__) && defined(__FMA__)
+#elif defined(__x86_64__)
     return "AVX2+FMA";
-#elif defined(__ARM_NEON)
-    return "NEON";
 #else
-    return "generic";
+    return "NEON";
 #endif
 }
 
@@ -222,7 +223,7 @@ static void embed(const Model *m, int token, float *x) {
         int k = 0;                                                                                 \
         for (; k + UNROLL <= K; k += UNROLL) {                                                     \
             _Pragma("GCC unroll 32") for (int i = 0; i < LINES; i++)                               \
-                __builtin_prefetch(ahead + i % 4 * quarter + i / 4 * 64, 0, 2);                    \
+                __builtin_prefetch(ahead + i % 4 * quarter + i / 4 * 64, 0, 1);                    \
             ahead += LINES / 4 * 64;                                                               \
             _Pragma("GCC unroll 16") for (int i = 0; i < UNROLL; i++) STEP(TYPE, NR, NP, k + i)     \
         }                                                                                          \
@@ -355,7 +356,7 @@ struct Pool {
     pthread_mutex_t one_job; /* several callers take turns */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    atomic_int sleepers, generation, finished, stop;
+    atomic_int sleepers, generation, finished;
     void (*job)(Pool *, int id); /* what all threads run now, and on what */
     void *subject;
 };
@@ -857,28 +858,14 @@ static void *work(void *argument) {
     for (int seen = 0;;) {
         wait_change(pool, &pool->generation, seen, SPIN_BETWEEN);
         seen = atomic_load(&pool->generation);
-        if (atomic_load(&pool->stop)) return NULL;
         pool->job(pool, worker.id);
         if (atomic_fetch_add(&pool->finished, 1) + 2 == pool->threads) notify(pool);
     }
+    return NULL;
 }
 
-void sd_pool_free(Pool *pool) {
-    atomic_store(&pool->stop, 1);
-    atomic_fetch_add(&pool->generation, 1);
-    pthread_mutex_lock(&pool->lock);
-    pthread_cond_broadcast(&pool->wake);
-    pthread_mutex_unlock(&pool->lock);
-    for (int i = 1; i < pool->threads; i++) pthread_join(pool->thread[i], NULL);
-    for (int i = 0; i < pool->threads; i++) free(pool->own[i].memory);
-    free(pool->shared.memory);
-    free(pool->counters.memory);
-    free(pool->own);
-    free(pool->thread);
-    free(pool);
-}
-
-/* A pool of `threads`, the caller's among them; fewer if the system refuses some. */
+/* A pool of `threads`, the caller's among them; fewer if the system refuses some. It lives as long
+ * as the process. */
 Pool *sd_pool_new(int threads) {
     Pool *pool = calloc(1, sizeof *pool);
     if (!pool) return NULL;

@@ -173,7 +173,6 @@ def bind(path: Path) -> ctypes.CDLL:
         "sd_product": (None, [i32, pointer, i32, pointer, i32, i32, pointer]),
         "sd_pool_new": (pointer, [i32]),
         "sd_pool_threads": (i32, [pointer]),
-        "sd_pool_free": (None, [pointer]),
         "sd_forward": (i32, [pointer, pointer, i32, pointer, pointer, i64]),
         "sd_read": (ctypes.c_uint, [pointer, pointer, i64]),
     }

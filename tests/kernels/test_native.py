@@ -20,6 +20,7 @@ from kernels.cache import ContextFull
 from kernels.errors import SdError
 from kernels.llama_config import UnsupportedModel
 from kernels.model import NotFinite
+from kernels.native import decoder as native
 from kernels.native import library
 from kernels.native.decoder import NativeCache, NativeDecoder
 from tests.kernels import tiny
@@ -320,6 +321,27 @@ class TestBuild:
     @pytest.fixture(autouse=True)
     def _compile_quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(library, "FLAGS", [f for f in library.FLAGS if f != "-O3"] + ["-O1"])
+
+    def test_registers_of_any_width_give_the_same_bits(
+        self, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """AVX-512, AVX2 and NEON differ in width: so may not their results. Here without the fused
+        instruction, which not every processor has in every width."""
+        flags, tokens, found = library.FLAGS, tiny.some_tokens(40), []
+        for lanes in (4, 8, 16):
+            monkeypatch.setattr(library, "FLAGS", [*flags, f"-DSD_LANES={lanes}"])
+            lib = library.bind(library.build(tmp_path))
+            assert lib.sd_panel_width() == 2 * lanes
+            pool = lib.sd_pool_new(2)
+            monkeypatch.setattr(native, "library", lambda lib=lib: lib)
+            monkeypatch.setattr(native, "pool", lambda threads, pool=pool: pool)
+            decoder = NativeDecoder(folder)
+            cache = decoder.new_cache(64)
+            parts = [decoder.forward(tokens[a:b], cache) for a, b in ((0, 33), (33, 34), (34, 40))]
+            found.append(np.concatenate(parts))
+        np.testing.assert_array_equal(bits(found[1]), bits(found[0]))
+        np.testing.assert_array_equal(bits(found[2]), bits(found[0]))
+        np.testing.assert_allclose(found[0], tiny.oracle(folder, tokens), atol=5e-4, rtol=0)
 
     def test_once_then_found(self, tmp_path: Path) -> None:
         made = library.build(tmp_path)
