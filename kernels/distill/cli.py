@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--kl", type=float, help="weight of the forward KL")
     train.add_argument("--tv", type=float, help="weight of the total variation")
     train.add_argument("--warm-up", type=int, help="steps")
-    train.add_argument("--final-rate", type=float, help="share of the peak at the end; 1: constant")
+    train.add_argument("--decay", type=float, help="share of the run over which the rates fall")
+    train.add_argument("--final-rate", type=float, help="share of the peak rate at the end")
     train.add_argument("--evaluate-every", type=int)
     train.add_argument("--seed", type=int)
 

@@ -67,7 +67,10 @@ def load_target(folder: Path) -> Any:
     Raises FileNotFoundError when the folder holds no model.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    # One line of ours says more than a bar for every load.
+    logging.disable_progress_bar()
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} holds no config.json: give the target's weights folder.")
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -46,8 +46,12 @@ def save_draft(draft: Draft, folder: Path, *, card: str = "") -> None:
     }
     with replacing(folder) as part:
         save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})
-        config = draft.config.to_dict()
+        # safetensors leaves its file readable by its owner alone.
+        (part / "model.safetensors").chmod(0o644)
+        config = draft.config.to_diff_dict()
         config |= {"dtype": "bfloat16", "head_rows": len(draft.head_ids), "use_cache": True}
+        for private in ("_name_or_path", "_model_name_or_path"):
+            config.pop(private, None)
         (part / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if card:
             (part / "README.md").write_text(card, encoding="utf-8")

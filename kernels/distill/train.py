@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ class TrainSettings:
     """How a draft is trained.
 
     `layers` are the target's layers it starts from, `head` the rows of its head, `batch` the
-    answers a step. Rates are peak rates, `final_rate` the share of them at the end, `warm_up` in
-    steps. `kl` and `tv` weigh the two losses. With `muon_rate` Muon moves the layers' matrices.
+    answers a step. Rates are peak rates: reached after `warm_up` steps, left for `final_rate` of
+    them over the last share `decay` of the run. `kl` and `tv` weigh the two losses. With
+    `muon_rate` Muon moves the layers' matrices.
     """
 
     layers: tuple[int, ...] = (0, 1)
@@ -42,6 +43,7 @@ class TrainSettings:
     rate: float = 1e-3
     head_rate: float = 1e-3
     muon_rate: float = 0.0
+    decay: float = 1.0
     final_rate: float = 0.02
     warm_up: int = 50
     weight_decay: float = 0.01
@@ -95,12 +97,13 @@ def score(draft: Draft, held_out: Corpus, *, batch: int = 16) -> Score:
     )
 
 
-def rate_factor(step: int, steps: int, warm_up: int, final: float) -> float:
-    """Linear warm-up, then a half cosine from 1 to `final`."""
+def rate_factor(step: int, steps: int, warm_up: int, decay: float, final: float) -> float:
+    """Linear warm-up, 1, and over the last share `decay` of the steps a half cosine to `final`."""
     if step < warm_up:
         return (step + 1) / warm_up
-    share = (step - warm_up) / max(1, steps - warm_up)
-    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+    begin = max(float(warm_up), steps * (1 - decay))
+    share = (step - begin) / max(1.0, steps - begin)
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, share))))
 
 
 def make_optimizers(draft: Draft, settings: TrainSettings) -> list[torch.optim.Optimizer]:
@@ -147,6 +150,11 @@ def step_loss(draft: Draft, corpus: Corpus, indices: list[int], settings: TrainS
     return total
 
 
+def _fixed(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that must not change within a run."""
+    return {k: v for k, v in settings.items() if k not in {"epochs", "decay", "evaluate_every"}}
+
+
 def _save(path: Path, value: Any) -> None:
     part = path.with_name(path.name + ".part")
     torch.save(value, part)
@@ -176,7 +184,10 @@ def train(
     report: Callable[[dict[str, Any]], None] = lambda line: None,
     stop_after: int | None = None,
 ) -> Score:
-    """Train until `settings.epochs`, resuming where `folder` left off; returns the best score.
+    """Train until `settings.epochs`, resuming where `folder` left off; returns the last score.
+
+    A run may be made longer or shorter when it is resumed: `epochs` and `decay` are free to change
+    as long as the rate has not begun to fall.
 
     `report` receives every line of log.jsonl. `stop_after` ends the call after that many steps of
     the run, as a kill would (tests). Raises ValueError when `folder` holds a run with other
@@ -186,7 +197,7 @@ def train(
     steps = int(settings.epochs * len(epoch_batches(corpus, settings.batch, settings.seed, 0)))
     wanted = json.loads(json.dumps(asdict(settings)))
     settings_file, last, best_file = (folder / n for n in ("settings.json", "last.pt", "best.pt"))
-    if settings_file.exists() and json.loads(settings_file.read_text()) != wanted:
+    if settings_file.exists() and _fixed(json.loads(settings_file.read_text())) != _fixed(wanted):
         raise ValueError(f"{folder} holds a run with other settings: give another --run folder.")
     settings_file.write_text(json.dumps(wanted, indent=2))
 
@@ -241,7 +252,7 @@ def train(
         if done or halted:
             break
         begun = time.process_time()
-        factor = rate_factor(step, steps, settings.warm_up, settings.final_rate)
+        factor = rate_factor(step, steps, settings.warm_up, settings.decay, settings.final_rate)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
@@ -257,4 +268,4 @@ def train(
         seen += sum(len(corpus.answer(i)) for i in indices)
         # Processor time: a run that others pause counts only what it computed.
         seconds += time.process_time() - begun
-    return replace(result)
+    return result

@@ -21,7 +21,7 @@ from kernels.distill.export import load_draft, save_draft, save_transformers
 from kernels.distill.generate import generate, write
 from kernels.distill.muon import orthogonalized
 from kernels.distill.prompts import bank, find_prompts, is_held_out, split, topics
-from kernels.distill.train import TrainSettings, score, train
+from kernels.distill.train import TrainSettings, rate_factor, score, train
 
 VOCABULARY, END = 61, 2
 ENDS = (END, 7, 11, 19, 23)
@@ -313,6 +313,28 @@ def test_a_folder_with_another_run_is_refused(target: Any, text: Corpus, tmp_pat
     other = dataclasses.replace(SETTINGS, rate=1e-2)
     with pytest.raises(ValueError, match="--run"):
         train(small_draft(target, text), text, text, other, tmp_path)
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    rates = [rate_factor(s, 100, 10, 0.3, 0.02) for s in range(101)]
+    assert rates[:10] == pytest.approx([(s + 1) / 10 for s in range(10)])
+    assert rates[10:71] == [1.0] * 61
+    assert rates[85] == pytest.approx(0.51)
+    assert rates[100] == pytest.approx(0.02)
+
+
+def test_a_run_may_be_made_longer_before_its_rate_falls(
+    target: Any, text: Corpus, tmp_path: Path
+) -> None:
+    short = dataclasses.replace(SETTINGS, epochs=2, decay=0.0)
+    longer = dataclasses.replace(SETTINGS, epochs=4, decay=0.25)
+    straight = small_draft(target, text)
+    train(straight, text, text, longer, tmp_path / "straight")
+    train(small_draft(target, text), text, text, short, tmp_path / "run")
+    resumed = small_draft(target, text)
+    train(resumed, text, text, longer, tmp_path / "run")
+    for name, weight in straight.trained().items():
+        torch.testing.assert_close(resumed.trained()[name], weight, rtol=0, atol=0)
 
 
 def test_orthogonalized_has_singular_values_near_one_and_the_same_singular_vectors() -> None:
