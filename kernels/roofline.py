@@ -73,6 +73,9 @@ GPU_TOKENS = (
 #: (rows, columns) of the products: attention output and both halves of the feed-forward network of
 #: a 70B Llama. A CPU measures the first only: there the shape makes no difference.
 SHAPES = ((8192, 8192), (28672, 8192), (8192, 28672))
+#: What can be timed on a CPU: whole passes of the embedded target, the C decoder's product, and
+#: PyTorch's with packed weights and as everybody calls it.
+KINDS = ("engine", "native", "packed", "plain")
 #: Bytes of a weight, by precision.
 BYTES = {"bf16": 2, "fp32": 4}
 #: The exponent of the soft roofline.
@@ -266,14 +269,14 @@ def measure(
     seconds: float = 10.0,
     least_bytes: int | None = None,
     shapes: Sequence[tuple[int, int]] | None = None,
-    whole_passes: bool = True,
+    only: Sequence[str] = (),
     command: str = "python -m kernels roofline",
 ) -> dict[str, Any]:
     """Measure and return a record; see the module's docstring.
 
     seconds: for each series, at least. least_bytes: weights of a pass; None for three times the
-    last-level cache, and 128 MiB at least. whole_passes: of the embedded target, on a CPU. Raises
-    SdError `not_enough_memory`.
+    last-level cache, and 128 MiB at least. only: of KINDS, on a CPU; none for all. Raises
+    SdError `not_enough_memory`, ValueError if nothing of it can be timed here.
     """
     from kernels import roofline_subjects as subjects
 
@@ -286,9 +289,10 @@ def measure(
     subjects.require_memory(device, shapes, least)
     series = []
     read = subjects.read_bandwidth(device, least)
-    every = subjects.subjects(device, shapes, least, whole_passes=whole_passes)
-    for subject in _each(every):
+    for subject in _each(subjects.subjects(device, shapes, least, only)):
         series.append(summarise(subject, time_rounds(subject, tokens, seconds)))
+    if not series:
+        raise ValueError(f"this machine can time none of: {', '.join(only)}")
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -344,6 +348,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
     parser.add_argument("--tokens", type=int, nargs="+", metavar="K", help="values of k")
+    parser.add_argument(
+        "--only", nargs="+", choices=KINDS, default=(), help="on a CPU; all without"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="for each series, at least")
     parser.add_argument("--out", type=Path, help="file to write; standard output without it")
     options = parser.parse_args(argv)
@@ -353,6 +360,7 @@ def main(argv: list[str]) -> int:
         device=options.device,
         tokens=sorted(set(options.tokens)) if options.tokens else None,
         seconds=options.seconds,
+        only=options.only,
         command=" ".join(["python -m kernels roofline", *argv]),
     )
     check(record)

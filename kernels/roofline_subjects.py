@@ -21,7 +21,7 @@ from torch.nn import functional
 from kernels import machine, memory, storage, weights
 from kernels.model import load_decoder
 from kernels.packed import Product, pack
-from kernels.roofline import BYTES, Subject
+from kernels.roofline import BYTES, KINDS, Subject
 from kernels.tiles import TILE_ROWS, TiledProduct
 
 _UNKNOWN_CACHE = 64 << 20
@@ -82,19 +82,25 @@ def read_bandwidth(device: str, least: int, repeats: int = 15) -> dict[str, Any]
 
 
 def subjects(
-    device: str, shapes: Sequence[tuple[int, int]], least: int, *, whole_passes: bool
+    device: str, shapes: Sequence[tuple[int, int]], least: int, only: Sequence[str]
 ) -> Iterator[Subject]:
-    """Everything to time on `device`, made one at a time; the engine's own kernel first."""
-    folder = weights.local() if whole_passes and device == "cpu" else None
+    """What to time on `device`, made one at a time; the engine's own kernel first.
+
+    only: names of `roofline.KINDS`; none for all. What this machine cannot do is left out.
+    """
+    wanted = set(only or KINDS)
+    if device.startswith("cuda"):
+        for rows, columns in shapes:
+            yield cuda_graph(rows, columns, least, device)
+        return
+    torch.set_num_threads(machine.usable_cores())
+    folder = weights.local() if "engine" in wanted else None
     if folder is not None:
         yield engine(folder)
+    makers = {"native": native, "packed": packed_torch, "plain": plain_torch}
     for rows, columns in shapes:
-        if device.startswith("cuda"):
-            yield cuda_graph(rows, columns, least, device)
-            continue
-        torch.set_num_threads(machine.usable_cores())
-        for make in (native, packed_torch, plain_torch):
-            subject = make(rows, columns, least)
+        for name, make in makers.items():
+            subject = make(rows, columns, least) if name in wanted else None
             if subject is not None:
                 yield subject
 
