@@ -4,7 +4,8 @@
 
 import { CHECKPOINTS, createSampler, jobOf, tools } from "./model.js";
 
-const SLICE = 20_000;
+const SLICE = 20_000; // draws between two answers
+const QUICK = 5_000; // so few are made at once, without a worker
 const stores = new WeakMap();
 
 /** Runs in the worker, or here: answers { start: job } and { to: n } with { n, counts, path }. */
@@ -52,30 +53,52 @@ export function storeOf(model) {
 function createStore() {
   const listeners = new Set();
   let key = null, ticket = 0, send = null, last = null;
+  let remote = false, fresh = false; // made by `serve`; nothing of it has arrived yet
+  const changed = () => { for (const fn of [...listeners]) fn(); };
   const store = {
     n: 0, goal: 0, counts: null,
     /** [n, counts] at the checkpoints passed. */
     path: [],
-    /** "worker" or "page", once something has run. */
+    /** "worker" or "page", once more than a few draws were asked for. */
     where: null,
     subscribe(fn) { listeners.add(fn); return () => listeners.delete(fn); },
     /** Make the experiment stand at n draws of this p, q and seed. */
     aim(p, q, seed, n) {
-      const next = JSON.stringify([p, q, seed]);
+      const next = JSON.stringify([p, q, seed]), same = next === key;
+      const stopped = remote && store.goal > store.n;
       store.goal = n;
-      if (next !== key || n < store.n) {
+      if (same && n === store.n) {
+        // What is still under way has gone further by now: more draws begin anew, which takes a moment.
+        if (stopped) { ticket++; remote = false; post({ to: 0 }); }
+        return;
+      }
+      if (n <= QUICK) {
+        const sampler = createSampler(tools, jobOf(p, q, seed));
+        const path = [];
+        for (const stop of CHECKPOINTS) if (stop <= n) { sampler.run(stop); path.push([stop, structuredClone(sampler.counts)]); }
+        sampler.run(n);
+        ticket++; // whatever is under way elsewhere is given up
+        remote = false;
+        Object.assign(store, { n, counts: sampler.counts, path });
+        key = next;
+        changed();
+      } else if (same && remote && n > store.n) post({ to: n });
+      else {
+        if (!same || n < store.n) Object.assign(store, { n: 0, counts: null, path: [] });
         key = next;
         ticket++;
-        Object.assign(store, { n: 0, counts: null, path: [] });
+        remote = fresh = true;
         post({ start: jobOf(p, q, seed), ticket, to: n });
-      } else if (n > store.n) post({ to: n });
+      }
     },
   };
   const take = (message) => {
     if (message.ticket !== ticket) return; // an experiment given up meanwhile
+    if (fresh) store.path = [];
+    fresh = false;
     Object.assign(store, { n: message.n, counts: message.counts });
     store.path.push(...message.path);
-    for (const fn of [...listeners]) fn();
+    changed();
   };
   const here = () => {
     store.where = "page";
@@ -89,7 +112,7 @@ function createStore() {
         store.where = "worker";
         send = (m) => made.postMessage(m);
         // A policy of the page may forbid the worker after it was made: begin again here.
-        made.onerror = (event) => { event.preventDefault(); made.terminate(); here(); Object.assign(store, { n: 0, path: [] }); send({ ...last, to: store.goal }); };
+        made.onerror = (event) => { event.preventDefault(); made.terminate(); here(); fresh = true; send({ ...last, to: store.goal }); };
       } catch {
         here();
       }

@@ -31,9 +31,9 @@ def test_words_and_tables_are_those_of_python(open_page: OpenPage, lang: str) ->
         root = page.locator(f"#sd-{figure_id}")
         root.scroll_into_view_if_needed()
         expect(root.locator(".sd-say")).to_have_text(figure.describe(lang))
-        expect(root.locator(".sd-table th").first).to_be_attached()
+        expect(root.locator(".sd-panel .sd-table th").first).to_be_attached()
         rows = page.evaluate(
-            "(id) => [...document.querySelectorAll(`#sd-${id} .sd-table tr`)].map(r => [...r.children].map(c => c.textContent))",
+            "(id) => [...document.querySelectorAll(`#sd-${id} .sd-panel .sd-table tr`)].map(r => [...r.children].map(c => c.textContent))",
             figure_id,
         )
         assert rows == figure.table(lang)
@@ -56,7 +56,7 @@ def test_every_figure_has_its_frame(open_page: OpenPage) -> None:
         expect(root.locator(".sd-puzzle")).to_be_visible()
         root.get_by_role("button", name=words["ui.table"], exact=True).click()
         expect(root.locator(".sd-puzzle")).to_be_hidden()
-        expect(root.locator(".sd-table")).to_be_visible()
+        expect(root.locator(".sd-panel .sd-table")).to_be_visible()
         root.get_by_role("button", name=words["ui.embed"], exact=True).click()
         snippet = root.locator(".sd-panel pre").inner_text()
         assert f"/app/figure/{figure_id}?lang=en" in snippet
