@@ -20,6 +20,9 @@
  * and values as well (outputs = dimensions of the head), so attention uses the same kernel.
  *
  * Rows may belong to different caches and stand at different positions.
+ *
+ * Long file: one translation unit on purpose. The kernels are inlined into each loop that uses them,
+ * and any C compiler builds it with one command.
  */
 #define _GNU_SOURCE
 #include <math.h>

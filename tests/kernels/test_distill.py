@@ -1,4 +1,7 @@
-"""The distillation on a tiny random target: seconds, no download."""
+"""The distillation on a tiny random target: seconds, no download.
+
+Long file: every test continues from the one small corpus and run that the fixtures make.
+"""
 
 from __future__ import annotations
 
