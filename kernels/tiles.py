@@ -7,6 +7,9 @@ down is what happened.
 
     python -m kernels tiles --out figures/tiles/recorded/cpu.json
 
+With `--device cuda` the units are multiprocessors, the kernel is `kernels.gpu.tile_kernel`, and the
+record has the same form.
+
 The record (schema `speculative-decoding-live/tiles/1`, JSON): a header with clock, device,
 versions, command, kernel, matrix and tile, and per k a run with columns `tile unit core issue
 done` (nanoseconds since the run's start), its traced span, the untraced median, and the largest
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import statistics
 import sys
@@ -238,6 +242,7 @@ def check(value: dict[str, Any]) -> None:
 def main(argv: list[str]) -> int:
     """Record a schedule and print or write it."""
     parser = argparse.ArgumentParser(prog="python -m kernels tiles", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--columns", type=int, default=COLUMNS)
     parser.add_argument("--tile-rows", type=int, default=TILE_ROWS)
@@ -245,7 +250,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, help="file to write; standard output without it")
     options = parser.parse_args(argv)
-    result = record(
+    measure: Callable[..., dict[str, Any]] = record
+    if options.device != "cpu":
+        from kernels.gpu import tile_kernel
+
+        measure = functools.partial(tile_kernel.record, options.device)
+    result = measure(
         rows=options.rows,
         columns=options.columns,
         tile_rows=options.tile_rows,

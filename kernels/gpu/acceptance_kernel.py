@@ -16,7 +16,6 @@ Rows with NaN, +inf or nothing but −inf are flagged, never drawn from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -117,7 +116,9 @@ def _below_one(u: float) -> float:
 
 
 @triton.jit
-def _softmax_terms(row: Any, size: Any, inverse: Any, used: Any, BLOCK: tl.constexpr) -> Any:
+def _softmax_terms(
+    row: tl.tensor, size: tl.tensor, inverse: tl.tensor, used: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
     """(peak, Σ exp((x − peak) / T), sound) of a row of logits; used = 0 reads nothing."""
     lane = tl.arange(0, BLOCK)
     peak = tl.full((), float("-inf"), tl.float32)
@@ -140,15 +141,15 @@ def _softmax_terms(row: Any, size: Any, inverse: Any, used: Any, BLOCK: tl.const
 
 @triton.jit
 def _judge(
-    target: Any,
-    draft: Any,
-    inputs: Any,
-    result: Any,
-    inverse: Any,
-    size: Any,
-    m: Any,
-    target_stride: Any,
-    draft_stride: Any,
+    target: tl.tensor,
+    draft: tl.tensor,
+    inputs: tl.tensor,
+    result: tl.tensor,
+    inverse: tl.tensor,
+    size: tl.tensor,
+    m: tl.tensor,
+    target_stride: tl.tensor,
+    draft_stride: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
     place = tl.program_id(0)

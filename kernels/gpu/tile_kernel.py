@@ -72,14 +72,14 @@ def product(
 
 @triton.jit
 def _tiles(
-    weights: Any,
-    x: Any,
-    y: Any,
-    queue: Any,
-    trace: Any,
-    rows: Any,
-    columns: Any,
-    tokens: Any,
+    weights: tl.tensor,
+    x: tl.tensor,
+    y: tl.tensor,
+    queue: tl.tensor,
+    trace: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    tokens: tl.tensor,
     TILE: tl.constexpr,
     TOKENS: tl.constexpr,
     STEP: tl.constexpr,
@@ -145,14 +145,18 @@ def record(
     *,
     rows: int = ROWS,
     columns: int = COLUMNS,
+    tile_rows: int = TILE_ROWS,
     tokens: tuple[int, ...] = (1, 5, 128),
     repeats: int = 15,
     command: str,
 ) -> dict[str, Any]:
     """Measure on a CUDA device; a record in the form of kernels.tiles, which also checks it.
 
-    Traced and untraced runs alternate; the traced run kept for each k is the one of median span.
+    tile_rows: a power of two of which `rows` is a multiple, else ValueError. Traced and untraced
+    runs alternate; the traced run kept for each k is the one of median span.
     """
+    if tile_rows & (tile_rows - 1) or rows % tile_rows:
+        raise ValueError(f"tiles of {tile_rows} rows: a power of two that divides {rows}, please")
     from kernels.roofline_subjects import describe
 
     torch.manual_seed(0)
@@ -162,14 +166,14 @@ def record(
     runs, ticks = [], []
     for k in tokens:
         x = torch.randn(k, columns, **options)
-        y, _ = product(weights, x, units=units)  # compiles
-        product(weights, x, units=units, traced=True)
-        some = slice(0, min(rows, 4 * TILE_ROWS))
+        y, _ = product(weights, x, units=units, tile_rows=tile_rows)  # compiles
+        product(weights, x, units=units, tile_rows=tile_rows, traced=True)
+        some = slice(0, min(rows, 4 * tile_rows))
         expected = x.double() @ weights[some].double().T
         error = float((y[:, some] - expected).abs().max() / expected.abs().max())
         graph = torch.cuda.CUDAGraph()  # else the launch from Python would be timed too
         with torch.cuda.graph(graph):
-            product(weights, x, units=units)
+            product(weights, x, units=units, tile_rows=tile_rows)
         untraced, traced = [], []
         for _ in range(repeats):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -178,7 +182,7 @@ def record(
             end.record()
             end.synchronize()
             untraced.append(start.elapsed_time(end) / 1e3)
-            _, trace = product(weights, x, units=units, traced=True)
+            _, trace = product(weights, x, units=units, tile_rows=tile_rows, traced=True)
             traced.append(columns_of(trace.cpu().numpy()))
         traced.sort(key=lambda run: run[1])
         chosen, seconds, tick = traced[len(traced) // 2]
@@ -186,7 +190,7 @@ def record(
         runs.append(
             {
                 "k": k,
-                "macs_per_tile": TILE_ROWS * columns * k,
+                "macs_per_tile": tile_rows * columns * k,
                 "traced_s": seconds,
                 "untraced_s": statistics.median(untraced),
                 "relative_error": error,
@@ -202,7 +206,7 @@ def record(
         "clock": {"kind": "globaltimer", "unit": "ns", "tick": min(ticks)},
         "kernel": "Triton, bfloat16 weights, one program a multiprocessor",
         "matrix": {"rows": rows, "columns": columns, "seed": 0},
-        "tile": {"rows": TILE_ROWS, "columns": columns, "bytes": 2 * TILE_ROWS * columns},
+        "tile": {"rows": tile_rows, "columns": columns, "bytes": 2 * tile_rows * columns},
         "units": units,
         "contaminated": False,
         "runs": runs,

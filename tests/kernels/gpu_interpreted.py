@@ -100,17 +100,13 @@ def equal_distributions_accept_everything() -> None:
     for accept in (0.0, 0.5, BELOW_ONE):
         found = check(target, target[:4].copy(), tokens, [accept] * 4, [0.3] * 5)
         assert [place.origin for place in found.places] == ["accepted"] * 4 + ["bonus"]
-    # Every place is judged, so the residual of p = q is computed too: it must be a token.
+    # A number nearer to 1 than float32 has must not become 1. And every place is judged, so the
+    # residual of p = q is computed too: it must be a token.
     from kernels.gpu.acceptance_kernel import launch
 
-    rows = launch(
-        torch.from_numpy(target),
-        torch.from_numpy(target[:4].copy()),
-        tokens,
-        [0.0] * 4,
-        [0.9] * 5,
-        1.0,
-    ).numpy()
+    both = torch.from_numpy(target), torch.from_numpy(target[:4].copy())
+    rows = launch(*both, tokens, [1 - 2.0**-53] * 4, [0.9] * 5, 1.0).numpy()
+    assert (rows[:4, 0] == 1).all()
     assert ((rows[:, 1] >= 0) & (rows[:, 1] < 307)).all()
 
 
@@ -152,6 +148,28 @@ def never_a_token_of_probability_zero() -> None:
         place = judge([], torch.from_numpy(target), torch.empty(0, size), [], [u], 1.0).places[0]
         assert np.isfinite(target[0, place.token]), (u, place)
         assert place.p and place.p > 0
+
+
+@case
+def a_sum_that_rounds_downhill() -> None:
+    """Two ways to add up a block differ in the last places; between them lies a hole of p = 0."""
+    from kernels.gpu.acceptance_kernel import _BLOCK, launch
+
+    size, around = _BLOCK + 300, np.arange(-24, 25)
+    # With this seed the sum of the first block is 16 steps of 2⁻²⁴ above its running sum's end.
+    target = logits(1, size, 31, 0.5)
+    target[0, 7] = target[0, _BLOCK : _BLOCK + 200] = -np.inf
+    p = distribution(target[0], Settings("x", temperature=1.0))
+    draws = (np.round(p[:_BLOCK].sum() * 2.0**24) + around) * 2.0**-24
+    # A one-hot q where p = 0 leaves p as the residual, so that one launch tries every number.
+    draft = np.full((around.size, size), -np.inf, np.float32)
+    draft[:, 7] = 0.0
+    rows = torch.from_numpy(np.repeat(target, around.size + 1, 0)), torch.from_numpy(draft)
+    m = around.size
+    found = launch(*rows, [7] * m, [0.5] * m, [*draws, 0.5], 1.0).numpy()[:m]
+    drawn = found[:, 1].astype(int)
+    assert (drawn < _BLOCK).any() and (drawn >= _BLOCK).any()
+    assert np.isfinite(target[0, drawn]).all(), drawn
 
 
 @case

@@ -130,6 +130,37 @@ def test_a_schedule_becomes_a_record_that_holds() -> None:
         tiles.check(record)
 
 
+def test_the_command_records_on_a_gpu_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels.gpu import tile_kernel
+
+    columns, seconds, _ = tile_kernel.columns_of(schedule())
+    asked = {}
+
+    def pretended(device: str, **options: Any) -> dict[str, Any]:
+        asked.update(options, device=device)
+        return {
+            "matrix": {"rows": 256, "columns": 16},
+            "tile": {"rows": 64, "columns": 16, "bytes": 64 * 16 * 2},
+            "runs": [{"k": 1, "traced_s": seconds, "untraced_s": seconds, "columns": columns}],
+        }
+
+    monkeypatch.setattr(tile_kernel, "record", pretended)
+    arguments = ["--device", "cuda:1", "--rows", "256", "--columns", "16", "--tokens", "1"]
+    assert tiles.main([*arguments, "--out", str(tmp_path / "gpu.json")]) == 0
+    assert (asked["device"], asked["rows"], asked["tile_rows"]) == ("cuda:1", 256, 64)
+    assert json.loads((tmp_path / "gpu.json").read_text())["matrix"]["rows"] == 256
+
+
+def test_tiles_that_do_not_divide_are_refused() -> None:
+    from kernels.gpu.tile_kernel import record
+
+    for rows, tile_rows in [(96, 64), (96, 48)]:
+        with pytest.raises(ValueError, match="power of two"):
+            record("cuda", rows=rows, tile_rows=tile_rows, command="a test")
+
+
 @pytest.mark.gpu
 def test_a_record_from_a_gpu() -> None:
     from kernels.gpu.tile_kernel import record
