@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 import content
 import figures
+from app import quiz
 from figures.figure import import_map
 
 THEMES = ("auto", "light", "dark")
@@ -116,7 +117,12 @@ def bundle(lang: str, base: str) -> dict[str, Any]:
         "lede": article.lede,
         "sections": [
             {"id": section.id, "title": section.title, "html": section.html}
-            for section in (*article.sections, article.references, article.numbers)
+            for section in (
+                *article.sections,
+                quiz.section(lang),
+                article.references,
+                article.numbers,
+            )
         ],
     }
 
@@ -138,7 +144,10 @@ def _shared(lang: str, base: str) -> dict[str, Any]:
         "root": base,
         "article": article,
         "lede": with_fallbacks(article.lede, lang),
-        "sections": [(s.id, s.title, with_fallbacks(s.html, lang)) for s in article.sections],
+        "sections": [
+            (s.id, s.title, with_fallbacks(s.html, lang))
+            for s in (*article.sections, quiz.section(lang))
+        ],
         "appendix": [(s.id, s.title, s.html) for s in (article.references, article.numbers)],
         "languages": content.LANGUAGES,
         "strings": content.strings(lang),

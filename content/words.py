@@ -9,6 +9,7 @@ file                            keys
 ``figures/<id>.toml``           ``figure.<id>.title``, …
 ``glossary.toml``               ``term.<id>.term``, ``term.<id>.definition``
 ``numbers.toml``                ``number.<key>`` (what the number is)
+``quiz.toml``                   ``quiz.1.question``, …
 ==============================  ==================================
 """
 
@@ -73,6 +74,7 @@ def strings(lang: str) -> Strings:
         ("", home / "interface.toml"),
         ("term.", home / "glossary.toml"),
         ("number.", home / "numbers.toml"),
+        ("quiz.", home / "quiz.toml"),
         *((f"figure.{path.stem}.", path) for path in sorted((home / "figures").glob("*.toml"))),
     ]
     found: dict[str, str] = {}

@@ -3,6 +3,7 @@
 import { modelOf, mount } from "#sd/mount.js";
 import { publicState } from "#sd/model.js";
 import { createShared } from "#sd/shared.js";
+import { restoreQuiz } from "./quiz.js";
 
 const boot = JSON.parse(document.getElementById("boot").textContent);
 const root = document.documentElement;
@@ -128,6 +129,7 @@ async function switchLanguage(next) {
     const link = document.querySelector(`.contents a[href="#${id}"]`);
     if (link) link.textContent = title;
   }
+  restoreQuiz();
   for (const entry of figures.values()) {
     entry.end();
     entry.end = () => {};
@@ -184,6 +186,7 @@ function progress() {
 addEventListener("scroll", () => { if (!ticking) { ticking = true; requestAnimationFrame(progress); } }, { passive: true });
 addEventListener("resize", progress);
 
+restoreQuiz();
 await mountAll();
 progress();
 root.dataset.ready = "true";
