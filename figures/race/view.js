@@ -219,6 +219,9 @@ export function render({ model, el }) {
       f.reveal(bet(measured), { speedup: times(measured, lang), cost: num(tokens / measured, lang, 3), tokens: num(tokens, lang, 3), alpha: alpha === null ? "–" : fixed(alpha, 2, lang) });
       f.announce(moment(run, time, lang).map(([key, values]) => t(key, values)).join(" "));
       told = run;
+      // Figures that calculate with α, c and v can take them from here.
+      const [c, v, m] = ["c", "v", "m"].map((name) => number(run.end.stats, name)), formula = number(run.end.stats, "speedup", "formula");
+      if (![alpha, c, v, m, formula].includes(null)) model.set("measured", { alpha, c, v, m, measured, formula });
     }
     if (told !== run) f.reveal(null);
     const key = `${run.events.length} ${run.header.created}`;

@@ -114,6 +114,7 @@ export function render({ model, el }) {
       h("span", {}, t("runs.numbers", { measured: times(run.measured, lang), formula: times(run.formula, lang), alpha: fixed(run.alpha, 2, lang), c: num(run.c, lang, 2), v: fixed(run.v, 2, lang) })),
       h("button", { type: "button", onclick: () => take(run) }, t("runs.take")))));
     runs.hidden = entries.length === 0;
+    if (last) runs.open = true;
   });
   f.controls.after(beyond, runs);
 
