@@ -8,7 +8,16 @@ from importlib import import_module
 from figures.figure import Figure
 
 #: Every figure, in the order of the article.
-IDS: tuple[str, ...] = ("roofline", "tiles", "branch", "mask", "race", "accept", "lossless", "speedup")
+IDS: tuple[str, ...] = (
+    "roofline",
+    "tiles",
+    "branch",
+    "mask",
+    "race",
+    "accept",
+    "lossless",
+    "speedup",
+)
 if os.environ.get("SD_FIGURES"):
     IDS = tuple(os.environ["SD_FIGURES"].split(","))
 
