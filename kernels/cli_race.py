@@ -65,6 +65,8 @@ def main(argv: list[str]) -> int:
                     live.update(screen.render(), refresh=True)
     except KeyboardInterrupt:
         return 130
+    if not console.is_terminal:
+        console.print()  # rich leaves the cursor at the end of the last panel
     end = events[-1]
     console.print(statistics(end))
     trace = Trace.from_events(events)
@@ -156,6 +158,10 @@ def statistics(end: dict[str, Any]) -> Table:
         f"(95 %: {_number(acceptance['low'])} to {_number(acceptance['high'])}, "
         f"{acceptance['judged']} guesses)",
         "cost ratio c, verification v": f"{_number(stats['c'])}, {_number(stats['v'])} passes",
+        "guesses kept": ", ".join(
+            f"{by} {log['accepted']} of {log['judged']} ({_number(log['ms'])} ms each)"
+            for by, log in acceptance["by"].items()
+        ),
         "tokens a target pass": _number(stats["tokens_per_pass"]),
         "speed-up measured": f"{_number(speedup['measured'])} ×",
         "speed-up by the formula": f"{_number(speedup['formula'])} × "

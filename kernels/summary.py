@@ -17,6 +17,25 @@ from kernels.settings import Settings
 
 
 @dataclass
+class DrafterLog:
+    """One drafter's guesses: made, judged, kept; and the seconds it took to make them."""
+
+    drafted: int = 0
+    judged: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its entry of the statistics; ms: a drafted token."""
+        return {
+            "drafted": self.drafted,
+            "judged": self.judged,
+            "accepted": self.accepted,
+            "ms": _round(_times(_ratio(self.seconds, self.drafted), 1e3)),
+        }
+
+
+@dataclass
 class LaneLog:
     """Counts and times of one lane, gathered pass by pass.
 
@@ -30,9 +49,8 @@ class LaneLog:
     seconds: dict[str, float] = field(default_factory=dict)  # by kind of pass
     passes: dict[str, int] = field(default_factory=dict)
     origins: dict[str, int] = field(default_factory=dict)
-    judged_by: dict[str, list[int]] = field(default_factory=dict)  # by drafter: [kept, judged]
+    drafters: dict[str, DrafterLog] = field(default_factory=dict)
     guesses: list[int] = field(default_factory=list)  # of each round
-    drafted: int = 0
 
     def add(self, item: Pass, clock: float) -> None:
         """Count one pass; clock: the lane's clock after it."""
@@ -44,16 +62,26 @@ class LaneLog:
         self.seconds[item.kind] = self.seconds.get(item.kind, 0.0) + item.end - item.start
         self.passes[item.kind] = self.passes.get(item.kind, 0) + 1
         if item.kind == "draft":
-            self.drafted += len(item.tokens)
+            drafter = self._drafter(item.by)
+            drafter.drafted += len(item.tokens)
+            drafter.seconds += item.end - item.start
             return
         if item.kind != "prefill":
             self.guesses.append(item.rows - 1)  # the other row is the last token of the text
         for token in item.tokens:
             self.origins[token.origin] = self.origins.get(token.origin, 0) + 1
             if token.by is not None:
-                kept_judged = self.judged_by.setdefault(token.by, [0, 0])
-                kept_judged[0] += token.origin == "accepted"
-                kept_judged[1] += 1
+                drafter = self._drafter(token.by)
+                drafter.accepted += token.origin == "accepted"
+                drafter.judged += 1
+
+    def _drafter(self, by: str | None) -> DrafterLog:
+        return self.drafters.setdefault(str(by), DrafterLog())
+
+    @property
+    def drafted(self) -> int:
+        """Guesses made."""
+        return sum(drafter.drafted for drafter in self.drafters.values())
 
     @property
     def tokens(self) -> int:
@@ -146,10 +174,7 @@ def summarize(plain: LaneLog, speculative: LaneLog, settings: Settings) -> dict[
             "alpha": _round(alpha),
             "low": _round(low),
             "high": _round(high),
-            "by": {
-                by: {"accepted": counts[0], "judged": counts[1]}
-                for by, counts in sorted(speculative.judged_by.items())
-            },
+            "by": {by: log.as_dict() for by, log in sorted(speculative.drafters.items())},
         },
         "m": settings.m if isinstance(settings.m, int) else _round(m),
         "c": _round(c),

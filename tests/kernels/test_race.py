@@ -325,6 +325,7 @@ def test_counts_add_up(
     judged = numbers["acceptance"]["judged"]
     assert judged == lane["accepted"] + lane["rejected"] <= lane["drafted"]
     assert sum(by["judged"] for by in numbers["acceptance"]["by"].values()) == judged
+    assert sum(by["drafted"] for by in numbers["acceptance"]["by"].values()) == lane["drafted"]
     assert lane["rejected"] == lane["supplied"]
     if numbers["speedup"]["factors"]:
         factors = numbers["speedup"]["factors"].values()
