@@ -1,12 +1,16 @@
 """The recorded tile schedule: right product, every tile once, times that add up."""
 
+from __future__ import annotations
+
 import copy
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels.tiles import TiledProduct, check, record
+from kernels.tiles import ATTEMPTS, Tile, TiledProduct, check, record
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,30 @@ def test_the_product_is_that_of_one_plain_product() -> None:
     assert len(events) == 12
 
 
+def test_the_time_is_the_units_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that is scheduled late must not make the product look fast."""
+    product = TiledProduct(np.ones((64, 8), np.float32), 32, 2)
+    real = Tile.times
+
+    def slow(self: Tile, x: Any, out: Any) -> None:
+        time.sleep(0.05)
+        real(self, x, out)
+
+    class Late(threading.Barrier):
+        def wait(self, timeout: float | None = None) -> int:
+            ticket = super().wait(timeout)
+            if threading.current_thread() is threading.main_thread():
+                time.sleep(0.1)
+            return ticket
+
+    monkeypatch.setattr(Tile, "times", slow)
+    monkeypatch.setattr("kernels.tiles.threading.Barrier", Late)
+    try:
+        assert product.run(np.ones((1, 8), np.float32), trace=False)[1] >= 0.05
+    finally:
+        product.close()
+
+
 def test_tiles_must_cover_the_matrix() -> None:
     with pytest.raises(ValueError, match="no multiple"):
         TiledProduct(np.zeros((10, 4), np.float32), 3, 1)
@@ -43,6 +71,28 @@ def test_a_record_holds_its_invariants(small: dict[str, Any]) -> None:
         assert run["relative_error"] < 1e-2
         assert run["untraced_s"] > 0
         assert set(run["columns"]["unit"]) <= set(range(small["units"]))
+
+
+@pytest.mark.parametrize(
+    ("busy", "measured", "contaminated"),
+    [([True, True, False], 3, False), ([False], 1, False), ([True] * ATTEMPTS, ATTEMPTS, True)],
+)
+def test_disturbed_runs_are_repeated(
+    monkeypatch: pytest.MonkeyPatch, busy: list[bool], measured: int, contaminated: bool
+) -> None:
+    left = iter(busy)
+
+    class Contention:
+        def __enter__(self) -> Contention:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            self.contaminated = next(left)
+
+    monkeypatch.setattr("kernels.tiles.machine.Contention", Contention)
+    result = record(rows=64, columns=64, tile_rows=32, tokens=(1,), repeats=1)
+    assert result["contaminated"] is contaminated
+    assert len(busy) - len(list(left)) == measured
 
 
 def twice(value: dict[str, Any]) -> None:
