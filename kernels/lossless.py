@@ -230,9 +230,13 @@ def overlap(context: dict[str, Any]) -> float:
 
 
 def count(
-    target: Remembered, draft: Remembered, tokenizer: Any, prompt: list[int], runs: int
+    target: Remembered,
+    draft: Remembered,
+    tokenizer: Any,
+    prompt: list[int],
+    seeds: range,
 ) -> dict[str, Any]:
-    """Exact probabilities and counts of both lanes, {"next": rows, "pair": rows}.
+    """Exact probabilities and counts of both lanes, one run a seed: {"next": rows, "pair": rows}.
 
     A row is {"text", "p", "plain", "speculative"}; a run that ends with its first token counts as
     that token alone.
@@ -248,7 +252,7 @@ def count(
         for y in np.flatnonzero(second):
             exact[(int(x), int(y))] = float(first[x] * second[y])
     counted = {
-        lane: Counter(outcome(lane, target, draft, tokenizer, prompt, seed) for seed in range(runs))
+        lane: Counter(outcome(lane, target, draft, tokenizer, prompt, seed) for seed in seeds)
         for lane in ("plain", "speculative")
     }
 
@@ -307,9 +311,16 @@ def record(pair: Pair, *, runs: int, command: str) -> tuple[dict[str, Any], dict
         {
             **{key: context[key] for key in ("id", "question", "beginning")},
             "alpha": overlap(context),
-            **count(target, draft, tokenizer, prompts[context["id"]], runs),
+            # No seed twice: the experiments are to be independent.
+            **count(
+                target,
+                draft,
+                tokenizer,
+                prompts[context["id"]],
+                range(i * runs, (i + 1) * runs),
+            ),
         }
-        for context in contested
+        for i, context in enumerate(contested)
         if runs
     ]
     computed = {"target": target.computed, "draft": draft.computed}

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import figures
+from figures.race.figure import Race
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -103,3 +104,26 @@ def test_a_measurement_reaches_the_figures_that_ask_for_it(open_page: OpenPage) 
     assert got[3] == [{"id": "one", "limited": True, "names": ["c"], "number": 1}]
     assert got[4] == 0.1 and got[5] == []
     assert got[6] == [{"id": "two", "limited": False, "names": ["c"], "number": 1}]
+
+
+def test_the_last_races_alpha_c_and_v_are_one_tap_away(open_page: OpenPage) -> None:
+    page = ready(open_page(lang="en"))
+    race, speedup = page.locator("#sd-race"), page.locator("#sd-speedup")
+    run = Race().run()
+    race.scroll_into_view_if_needed()
+    race.locator(".rc-token").first.wait_for()
+    entry = speedup.locator(".su-runs li").first
+    assert "just watched" not in (entry.text_content() or "")
+    # To the end of the recording: only then is there a result to take.
+    race.get_by_label("Position in time").press("End")
+    expect(entry).to_contain_text("The race you just watched")
+    entry.get_by_role("button", name="Take α, c and v").click()
+    stats = run.end["stats"]
+    found = state(page)
+    assert float(found["speedup.alpha"]) == pytest.approx(stats["acceptance"]["alpha"], abs=1e-4)
+    assert float(found["speedup.c"]) == pytest.approx(stats["c"], abs=1e-4)
+    growth = (stats["v"] - 1) / stats["m"]
+    assert float(found["speedup.growth"]) == pytest.approx(growth, abs=1e-4)
+    speed = stats["speedup"]["formula"]
+    if stats["m"] == round(stats["m"]):
+        expect(speedup.locator(".sd-say")).to_contain_text(f"{speed:.2f}×")

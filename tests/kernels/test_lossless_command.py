@@ -62,7 +62,11 @@ def test_counts_follow_the_exact_probabilities_of_both_lanes() -> None:
     target, draft = pair()
     expected = exact(target)
     found = lossless.count(
-        lossless.Remembered(target), lossless.Remembered(draft), LetterTokenizer(), PROMPT, RUNS
+        lossless.Remembered(target),
+        lossless.Remembered(draft),
+        LetterTokenizer(),
+        PROMPT,
+        range(RUNS),
     )
     letters = LetterTokenizer()
     wanted = {letters.decode(key): p for key, p in expected.items()}
@@ -92,7 +96,11 @@ def test_the_first_counted_token_is_a_guess() -> None:
 def test_a_text_may_end_with_its_first_token() -> None:
     target, draft = pair(end_tokens=(1,))
     found = lossless.count(
-        lossless.Remembered(target), lossless.Remembered(draft), LetterTokenizer((1,)), PROMPT, 300
+        lossless.Remembered(target),
+        lossless.Remembered(draft),
+        LetterTokenizer((1,)),
+        PROMPT,
+        range(300),
     )
     short = [row for row in found["pair"] if len(row["text"]) == 1]
     assert [row["text"] for row in short] == ["b"]
