@@ -16,7 +16,7 @@ export function createDetail({ t, lang, onRelease }) {
   let shownKey = "";
 
   /** A probability short enough for a column. */
-  const p = (value) => (value == null ? NONE : value > 0 && value < 0.001 ? "< 0.001" : num(value, lang, 3));
+  const p = (value, digits = 2) => (value == null ? NONE : value > 0 && value < 0.001 ? "< 0.001" : num(value, lang, digits));
 
   /** The guesses of the round before a verification, those after a rejected one too. */
   function guesses(lane, pass) {
@@ -67,8 +67,8 @@ export function createDetail({ t, lang, onRelease }) {
         token: h("span", { class: "rc-token", dataset: { origin: token.origin === "not_judged" ? "drafted" : token.origin } }, shown(token)),
         by: token.by ? t(`detail.by_${token.by}`) : "",
         p: p(token.p), q: token.q == null ? "" : p(token.q),
-        ratio: token.p != null && token.q ? p(token.p / token.q) : "",
-        u: token.u == null ? "" : p(token.u),
+        ratio: token.p != null && token.q ? p(token.p / token.q, 3) : "",
+        u: token.u == null ? "" : p(token.u, 3),
         verdict: t(`detail.${token.origin}`),
       });
       table.replaceChildren(

@@ -7,6 +7,7 @@ export const LANES = ["plain", "speculative"];
 export const EMITTED = new Set(["target", "accepted", "supplied", "bonus"]);
 const IMPLIED = { prefill: "target", decode: "target", draft: "drafted" };
 const SAME = 1e-9; // two clocks this close are at the same moment
+const OPENING = 0.35; // share of a run that is behind when the figure opens
 const QUOTE = 24; // characters of text quoted in a sentence
 const NONE = "–";
 
@@ -121,10 +122,10 @@ export function neighbour(run, t, direction) {
   return direction > 0 ? stops.find((x) => x > t + SAME) ?? run.duration : stops.findLast((x) => x < t - SAME) ?? 0;
 }
 
-/** The time that the figure opens at: after two rounds, marks to see but no result yet. */
+/** The time that the figure opens at: after some rounds, marks to see but no result yet. */
 export function opening(run) {
-  const rounds = run.lanes.speculative.passes.filter((x) => x.kind === "verify");
-  return rounds.length ? rounds[Math.min(1, rounds.length - 1)].end : 0;
+  const rounds = run.lanes.speculative.passes.filter((x) => x.kind === "verify").map((x) => x.end);
+  return rounds.findLast((x) => x <= OPENING * run.duration) ?? rounds[0] ?? 0;
 }
 
 /** The 95 % interval of a rate (Wilson 1927). */

@@ -21,6 +21,8 @@ RECORDED = Path(__file__).parent / "recorded"
 EMITTED = frozenset({"target", "accepted", "supplied", "bonus"})
 #: Two clocks within this many seconds are at the same moment.
 SAME = 1e-9
+#: Share of a run that is behind when the figure opens.
+OPENING = 0.35
 #: Longest piece of text quoted in a sentence, in characters.
 QUOTE = 24
 
@@ -86,9 +88,10 @@ class Run:
         return [t for i, t in enumerate(stops) if i == 0 or t > stops[i - 1] + SAME]
 
     def opening(self) -> float:
-        """The time that the figure opens at: after two rounds, marks to see but no result yet."""
+        """The time that the figure opens at: after some rounds, marks to see but no result yet."""
         rounds = [p["end"] for p in self.passes["speculative"] if p["kind"] == "verify"]
-        return rounds[min(1, len(rounds) - 1)] if rounds else 0.0
+        early = [end for end in rounds if end <= OPENING * self.duration]
+        return (early or rounds[:1] or [0.0])[-1]
 
     def counts(self, lane: str, t: float) -> Counts:
         """What the lane has done by t."""

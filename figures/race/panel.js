@@ -94,7 +94,7 @@ export function createPanel({ f, model, store, onStart }) {
     if (live.pairs === offered) return;
     offered = live.pairs;
     if (!offered.some((x) => x.name === model.get("pair"))) update(model, { pair: offered[0].name });
-    pairs.replaceChildren(select(on, model, "pair", { label: t("control.pair"), options: offered.map((x) => [x.name, x.title]) }));
+    pairs.replaceChildren(select(on, model, "pair", { label: t("control.pair"), options: offered.map((x) => [x.name, x.memory ? `${x.title} (${si(x.memory, "B", lang, 2)})` : x.title]) }));
     if (live.limits) model.get("schema").length.max = Math.min(512, live.limits.length);
     fillDrafters();
   }

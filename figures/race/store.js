@@ -25,6 +25,7 @@ function createStore(model) {
     /** What went wrong last, for the words `error.<code>`: { code, detail }. */
     error: null,
     playing: false,
+    showing: false, // another run is being put on show: the time starts anew with it
     live: {
       url: liveUrl(model),
       connection: "off", // off, opening, open, lost
@@ -99,9 +100,10 @@ function createStore(model) {
   };
 
   function show(run, kind, name) {
-    Object.assign(store, { run, kind, name, error: null });
+    Object.assign(store, { run, kind, name, error: null, showing: true });
     model.set("focus", null);
     model.set("t", null);
+    store.showing = false;
     changed();
   }
   function fail(code, detail) { store.error = { code, detail }; changed(); }
@@ -155,7 +157,7 @@ function createStore(model) {
         break;
       case "events":
         attempts = 0;
-        if (message.race === live.race) take(message.events.slice(Math.max(0, live.have - message.from)));
+        if (message.race === live.race) take(message.events);
         break;
     }
     changed();

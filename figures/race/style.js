@@ -57,7 +57,7 @@ export const STYLE = `
 .rc-token[data-origin="rejected"] { color: var(--sd-rejected-ink); text-decoration: line-through var(--sd-rejected); text-decoration-thickness: 2px; }
 .rc-token[data-origin="supplied"] { color: var(--sd-supplied-ink); text-decoration: underline double var(--sd-supplied); text-decoration-thickness: 1.5px; background: var(--sd-supplied-soft); }
 .rc-token[data-origin="bonus"] { box-shadow: inset 0 0 0 1.5px var(--sd-bonus); }
-.rc-token.rc-marked { outline: 2px solid var(--sd-ink); outline-offset: 0; background: var(--sd-sunken); }
+.rc-token.rc-marked { outline: 1px solid var(--sd-ink); outline-offset: 0; background: var(--sd-sunken); }
 .rc-token.rc-part { outline: 2px dashed var(--sd-rejected); outline-offset: 1px; }
 .rc-proof { margin: 2px 0 var(--sd-2) !important; }
 .rc-proof:empty { display: none; }
@@ -94,11 +94,11 @@ export const STYLE = `
 .rc-detailhead b { color: var(--sd-ink); }
 .rc-detailsay { max-width: 78ch; }
 .rc-detailsay:empty { display: none; }
-.rc-detail .sd-tablewrap { max-height: none; }
+.rc-detail .sd-tablewrap { max-height: calc((var(--rc-rows, 5) + 1) * 27px); }
 .rc-judged th, .rc-judged td { padding: 3px 12px 3px 0; white-space: nowrap; }
 .rc-judged tr[data-origin="not_judged"] { color: var(--sd-ink-3); }
 
-.rc-account { display: grid; gap: var(--sd-2); }
+.rc-account { display: grid; gap: var(--sd-2); align-content: start; align-self: start; }
 .rc-account h4 { margin: var(--sd-2) 0 0; font-size: var(--sd-size-m); font-weight: 650; }
 .rc-alpharow { display: grid; gap: 4px; max-width: 34em; }
 .rc-alpha { font-variant-numeric: tabular-nums; font-size: var(--sd-size-s); color: var(--sd-ink-2); }

@@ -95,7 +95,13 @@ export function render({ model, el }) {
   let ours = false; // t moves because the race does, not because the reader does
   function set(time) { ours = true; model.set("t", time); ours = false; }
   function atFrontier() { set(store.run.duration); }
-  on.follow(model, "t", () => { if (!ours && model.get("follow")) model.set("follow", false); });
+  on.follow(model, "t", () => {
+    if (ours || store.showing) return;
+    if (model.get("t") !== null) { if (model.get("follow")) model.set("follow", false); return; }
+    // No time at all: the reader has reset the figure, and gets back the recording it began with.
+    store.cancel();
+    if (store.kind !== null && store.kind !== "recorded") store.showRecording(model.get("recording"));
+  });
 
   /** How much time the strips span: the run, a round number ahead of a live one, or a close-up. */
   function span() {
@@ -125,7 +131,6 @@ export function render({ model, el }) {
     run = store.run;
     for (const name of LANES) { lanes[name].setLane(run.lanes[name]); strips[name].setLane(run.lanes[name]); }
     shape = "";
-    if (model.get("t") === null) set(store.kind === "live" ? length() : opening(run));
     const { header } = run;
     quote.textContent = header.settings.prompt;
     const { device, pair, settings } = header;
@@ -135,8 +140,14 @@ export function render({ model, el }) {
     const machine = [device.name, values.date].join(", ");
     f.badge([store.kind === "live" ? "live" : "recorded", store.kind === "live" ? device.name : machine]);
     rows = (settings.m === "adaptive" ? 16 : number(settings, "m") ?? 4) + 1;
-    detail.reserve(rows);
+    detail.reserve(Math.min(rows, 7));
     detail.show(null, null);
+  }
+
+  /** Tokens above the busiest pass, the rejected one included; for a live race an expectation. */
+  function tallest() {
+    const seen = Math.max(1, ...run.lanes.speculative.passes.map((x) => (x.kind === "verify" ? x.tokens.length : 1)));
+    return run.end ? seen : Math.max(seen, Math.min(rows, 6));
   }
 
   /** Room for the texts changes with the width and when the whole text is known. */
@@ -151,7 +162,8 @@ export function render({ model, el }) {
     if (!store.run || width === 0) return;
     if (store.run !== run) adopt();
     if (resume) { resume = false; player.play(); }
-    const time = Math.min(model.get("t") ?? 0, length());
+    if (model.get("t") === null) set(store.kind === "live" ? length() : opening(run));
+    const time = Math.min(model.get("t"), length());
     const spanned = span(), from = model.get("close") ? window_(time, spanned) : 0;
     const scale = (width - margin()) / spanned;
     lanesBox.classList.toggle("rc-keep", model.get("keep"));
@@ -162,7 +174,7 @@ export function render({ model, el }) {
       lanes[name].show(n);
       lanes[name].numbers(t("lane.count", { tokens: num(now.tokens, lang, 6), passes: num(now.target_passes, lang, 6) }), now.rate ? t("lane.rate", { rate: num(now.rate, lang, 3) }) : "");
       lanes[name].mark(mine ? mine.index : null);
-      strips[name].layout(scale, width, name === "plain" ? 1 : rows + 1);
+      strips[name].layout(scale, width, name === "plain" ? 1 : tallest());
       strips[name].show(time, from, n, mine, now.finished ? flag(lane) : null);
     }
     reserve();

@@ -117,6 +117,10 @@ def broken() -> dict[str, Any]:
     variant("empty", "events", value=[])
     variant("cut off", "events", -1, drop=True)
     variant("end in the middle", "events", 3, value=good["events"][-1])
+    finish = {"type": "finish", "lane": "plain", "reason": "length", "clock": 99999}
+    events = good["events"]
+    variant("pass after the finish", "events", value=[*events[:3], finish, *events[3:]])
+    variant("two finishes", "events", value=[*events[:-1], finish, events[-1]])
     variant("unknown type", "events", 3, value={"type": "<img onerror=alert(1)>"})
     variant("event of text", "events", 3, value="boo")
     variant("short row", "events", 3, value=[0, "decode", 1])

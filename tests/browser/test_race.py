@@ -182,6 +182,19 @@ def test_playing_moves_the_clock_and_the_speed_counts(open_page: OpenPage) -> No
     expect(found.locator(".sd-say")).to_have_text(Race().describe("en"))
 
 
+def test_reset_brings_back_where_it_began(open_page: OpenPage) -> None:
+    page = open_page(ALONE)
+    found = figure(page)
+    run = model.recording(model.RECORDED / f"{Race.recording}.json")
+    found.locator('input[type="file"]').set_input_files(model.RECORDED / "story.json")
+    expect(found.get_by_label(EN["recording.label"], exact=True)).to_have_value(" ")
+    to_end(found)
+    expect(found.locator(".sd-say")).to_have_text(Race(recording="story").describe("en"))
+    found.get_by_role("button", name=EN["ui.reset"]).click()
+    expect(found.locator(".sd-say")).to_have_text(said(Race.recording, run.opening()))
+    expect(found.get_by_label(EN["recording.label"], exact=True)).to_have_value(Race.recording)
+
+
 def test_less_motion_goes_straight_to_the_end(open_page: OpenPage) -> None:
     page = open_page(ALONE, reduced_motion=True)
     found = figure(page)

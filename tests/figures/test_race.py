@@ -112,7 +112,7 @@ def test_counts_by_hand() -> None:
 def test_stepping_stops_at_each_pass_once() -> None:
     run = by_hand()
     assert run.moments() == [0, 2, 2.25, 2.35, 2.45, 3.5, 3.50001, 4.75, 6, 7]
-    assert run.opening() == 4.75
+    assert run.opening() == 3.5, "the first verification, for want of an earlier one"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_times_of_a_recording_add_up_to_its_clock(name: str) -> None:
         assert inside + outside == pytest.approx(clock, abs=1e-9)
         decode = sum(p["end"] - p["start"] for p in passes if p["kind"] != "prefill")
         stats = trace.events[-1]["stats"][lane]
-        assert stats["decode_s"] == pytest.approx(decode + stats["overhead_s"], abs=2e-5)
+        assert stats["decode_s"] == pytest.approx(decode + stats["overhead_s"], rel=1e-5, abs=2e-5)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
