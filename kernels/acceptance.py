@@ -81,11 +81,13 @@ def residual(p: Distribution, q: Distribution) -> Distribution:
 
     Where nothing is left (p = q up to rounding, so a rejection has probability ~10⁻¹⁶) it is p.
     """
-    left = np.maximum(p - q, 0.0)
+    left = p - q
+    np.maximum(left, 0.0, out=left)
     total = left.sum()
     if total <= 0:
         return p
-    return left / total
+    left /= total
+    return left
 
 
 def judge_greedy(guesses: Sequence[Guess], best: Callable[[int], int]) -> Verdict:

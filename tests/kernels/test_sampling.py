@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.model import NotFinite
-from kernels.sampling import distribution, draw, fit, host, most_probable, probability, top_p
+from kernels.sampling import (
+    _candidates,
+    distribution,
+    draw,
+    fit,
+    host,
+    most_probable,
+    probability,
+    top_k,
+    top_p,
+)
 from kernels.settings import Settings
 
 BELOW_ONE = 1 - 2.0**-53
@@ -167,3 +177,17 @@ def test_host_takes_tensors_of_any_precision() -> None:
     got = host(logits)
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, [[1.0, 2.5]])
+
+
+@pytest.mark.parametrize("size", [5, 31, 64, 1000, 49_152])
+@pytest.mark.parametrize("k", [1, 3, 40, 900])
+def test_candidates_hold_the_largest(size: int, k: int) -> None:
+    """The shortcut of top-k and top-p against a full sort, with many ties."""
+    rng = np.random.default_rng(size + k)
+    for values in (rng.normal(0, 1, size), rng.integers(0, 9, size).astype(float)):
+        if k <= size:
+            kept = np.sort(_candidates(values, k))[::-1]
+            np.testing.assert_array_equal(kept[:k], np.sort(values)[::-1][:k])
+            threshold = np.sort(values)[-k]
+            cut = np.where(values < threshold, -np.inf, values)
+            np.testing.assert_array_equal(top_k(values, k), cut)
