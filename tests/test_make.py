@@ -62,8 +62,7 @@ def test_these_tests_run_on_the_pinned_versions() -> None:
     differ = {
         name: f"pinned {pinned}, installed {version(name)}"
         for name, pinned in pins().items()
-        if canonicalize_name(name) in wanted
-        and version(name).split("+")[0] != pinned
+        if canonicalize_name(name) in wanted and version(name).split("+")[0] != pinned
     }
     assert differ == {}
 
