@@ -152,8 +152,7 @@ function createStore(model) {
       case "asked": if (live.phase === "asked") { live.race = message.race; live.have = 0; } break;
       case "queue": if (message.race === live.race) live.place = message.position; break;
       case "refused":
-        // The race is not kept any more: what has arrived stays on show.
-        over({ code: message.code === "race_gone" ? "connection_lost" : message.code, detail: message.detail });
+        over(message); // what has arrived stays on show
         break;
       case "events":
         attempts = 0;

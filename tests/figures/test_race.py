@@ -374,6 +374,19 @@ def test_words_are_complete_used_and_alike_in_both_languages() -> None:
         assert f"error.{code}" in own
 
 
+def test_every_error_that_can_end_a_race_has_words() -> None:
+    root = FOLDER.parent.parent
+    source = "".join(
+        p.read_text("utf-8") for f in ("kernels", "app") for p in (root / f).glob("*.py")
+    )
+    codes = set(re.findall(r'(?:SdError|super\(\).__init__)\(\s*"([a-z_]+)",', source))
+    codes |= set(re.findall(r'"code": "([a-z_]+)"', source))
+    # Of other commands, and of faults in our own code, which the page tells by their message.
+    elsewhere = {"bad_trace", "sentence_too_short", "context_full"}
+    assert {"weights_not_found", "server_busy", "cancelled", "not_finite"} <= codes
+    assert {code for code in codes - elsewhere if f"error.{code}" not in Race.words("en")} == set()
+
+
 def test_the_description_is_small_and_json() -> None:
     spec = Race.spec("en", base="/app")
     assert len(json.dumps(spec)) < 40_000
