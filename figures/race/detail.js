@@ -58,10 +58,8 @@ export function createDetail({ t, lang, onRelease }) {
       const [name, values] = about(pass, lang);
       said.textContent = current ? "" : t(`pass.${name}`, values);
       const list = rows(lane, pass);
-      const head = ["place", "token", "by", "p", "q", "ratio", "u", "verdict"];
-      const sampled = list.some((token) => token.u != null);
-      const columns = head.filter((column) => (pass.kind === "verify" || ["place", "token", "q", "by", "verdict"].includes(column)) && (sampled || column !== "u")
-        && (lane.name === "speculative" || !["by", "q"].includes(column)));
+      const judged = list.some((token) => token.u != null);
+      const columns = { verify: ["place", "token", "by", "p", "q", "ratio", ...(judged ? ["u"] : []), "verdict"], draft: ["place", "token", "by", "q", "verdict"] }[pass.kind] ?? ["place", "token", "verdict"];
       const cells = (token) => ({
         place: String(token.place),
         token: h("span", { class: "rc-token", dataset: { origin: token.origin === "not_judged" ? "drafted" : token.origin } }, shown(token)),

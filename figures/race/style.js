@@ -85,7 +85,7 @@ export const STYLE = `
 .rc-legend i { width: 14px; height: 9px; border-radius: 2px; display: inline-block; }
 .rc-figure .sd-say { min-height: 4.5em; }
 .rc-play { display: flex; flex-wrap: wrap; gap: 0 var(--sd-4); align-items: center; }
-.rc-play .sd-transport { flex: 1 1 22em; }
+.rc-play .sd-transport { flex: 1 1 30em; }
 
 .rc-detail { align-self: start; border: 1px solid var(--sd-line); border-radius: var(--sd-radius); padding: var(--sd-2) var(--sd-3); margin: 0; min-height: calc(7em + (var(--rc-rows, 5) + 1) * 26px); }
 .rc-detail[data-empty="true"] { color: var(--sd-ink-3); }
