@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 from kernels import pairs
@@ -77,7 +76,7 @@ class KernelSource:
                 "name": preset.name,
                 "title": preset.title,
                 "languages": list(preset.languages),
-                "drafters": _drafters(_has_draft(preset)),
+                "drafters": _drafters(preset.has_draft),
                 "download": preset.download,
                 "memory": preset.memory,
             }
@@ -120,13 +119,6 @@ class KernelSource:
         assert self._loaded is not None
         assert self._loaded.name == pair
         return race(self._loaded, settings, cancelled=cancelled, command="live, on the page")
-
-
-def _has_draft(preset: pairs.Preset) -> bool:
-    """Return whether the preset has a draft model (the shipped one may not be in this copy)."""
-    if preset.ships_draft:
-        return (Path(pairs.__file__).parent / preset.draft).exists()
-    return preset.draft != pairs.NO_DRAFT
 
 
 def _drafters(model: bool) -> list[str]:

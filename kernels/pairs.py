@@ -48,6 +48,11 @@ class Preset:
         """Whether the draft comes with this package instead of from the hub."""
         return self.draft.startswith("drafts/")
 
+    @property
+    def has_draft(self) -> bool:
+        """Whether there is a draft model; the one that ships may be missing from this copy."""
+        return not self.ships_draft or bool(storage.weight_files(_HERE / self.draft))
+
 
 @dataclass
 class Pair:
@@ -124,7 +129,7 @@ def load_pair(
     draft_decoder, draft_id = None, None
     if draft.startswith("drafts/"):
         folder = _HERE / draft
-        if folder.exists():
+        if storage.weight_files(folder):  # a checkout without it still runs, on look-up alone
             draft_decoder = _load_shipped(folder, target_decoder, wanted)
             draft_id = folder.name
     elif draft != NO_DRAFT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_without_a_draft(tiny: Path) -> None:
 
 
 def test_the_default_pair_by_name_with_another_draft(
-    world: World, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = pairs.Preset(
         name="embedded",
@@ -139,7 +140,13 @@ def test_the_default_pair_by_name_with_another_draft(
         licence="MIT",
     )
     monkeypatch.setattr(pairs, "presets", lambda: {"embedded": small})
-    assert load_pair(device="cpu").draft is None  # a checkout without the shipped draft still runs
+    # A checkout without the shipped draft still runs; so does one with only its model card.
+    monkeypatch.setattr(pairs, "_HERE", tmp_path)
+    assert load_pair(device="cpu").draft is None
+    (tmp_path / "drafts" / "not-there").mkdir(parents=True)
+    (tmp_path / "drafts" / "not-there" / "README.md").write_text("a draft")
+    assert load_pair(device="cpu").draft is None
+    assert not small.has_draft
     pair = load_pair("embedded", draft=str(tiny), device="cpu")
     assert pair.name == "embedded"
     assert pair.draft is not None
@@ -166,6 +173,8 @@ def test_the_shipped_draft_shares_the_targets_embedding(
     config = json.loads((tiny / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
     monkeypatch.setattr(pairs, "_HERE", tmp_path)
+    mine = dataclasses.replace(preset("embedded"), draft="drafts/mine")
+    assert mine.has_draft
     pair = load_pair(target=str(tiny), draft="drafts/mine", device="cpu")
     assert pair.draft is not None
     assert pair.draft_id == "mine"
