@@ -202,7 +202,13 @@ def _export(args: argparse.Namespace) -> None:
     draft = Draft(draft_config(load_target(args.target).config, layers), head_ids)
     draft.load_state_dict(weights, strict=False)
     card = args.card or args.out / "README.md"
-    save_draft(draft, args.out, card=card.read_text(encoding="utf-8") if card.is_file() else "")
+    log = args.run / "log.jsonl"
+    save_draft(
+        draft,
+        args.out,
+        card=card.read_text(encoding="utf-8") if card.is_file() else "",
+        curves=log.read_text(encoding="utf-8") if log.is_file() else "",
+    )
     print(f"{args.out}: {(args.out / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
 
 

@@ -35,9 +35,9 @@ def replacing(folder: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def save_draft(draft: Draft, folder: Path, *, card: str = "") -> None:
+def save_draft(draft: Draft, folder: Path, *, card: str = "", curves: str = "") -> None:
     """Write `folder`: model.safetensors (BF16 weights by their Hugging Face names, lm_head.weight
-    (H, d), head_ids (H,) int32, no embedding), config.json, and the model card as README.md."""
+    (H, d), head_ids (H,) int32, no embedding), config.json, the model card as README.md and the training log as curves.jsonl."""
     from safetensors.torch import save_file
 
     tensors = {
@@ -53,6 +53,8 @@ def save_draft(draft: Draft, folder: Path, *, card: str = "") -> None:
         for private in ("_name_or_path", "_model_name_or_path"):
             config.pop(private, None)
         (part / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        if curves:
+            (part / "curves.jsonl").write_text(curves, encoding="utf-8")
         if card:
             (part / "README.md").write_text(card, encoding="utf-8")
 
