@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 
 from figures.figure import Figure
@@ -18,8 +17,6 @@ IDS: tuple[str, ...] = (
     "lossless",
     "speedup",
 )
-if os.environ.get("SD_FIGURES"):
-    IDS = tuple(os.environ["SD_FIGURES"].split(","))
 
 
 def get(figure_id: str) -> type[Figure]:
