@@ -36,8 +36,12 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def save_draft(draft: Draft, folder: Path, *, card: str = "", curves: str = "") -> None:
-    """Write `folder`: model.safetensors (BF16 weights by their Hugging Face names, lm_head.weight
-    (H, d), head_ids (H,) int32, no embedding), config.json, the model card as README.md and the training log as curves.jsonl."""
+    """Write the folder that the engine loads.
+
+    model.safetensors (BF16 weights by their Hugging Face names, lm_head.weight (H, d), head_ids
+    (H,) int32, no embedding), config.json, and where given the model card as README.md and the
+    training log as curves.jsonl.
+    """
     from safetensors.torch import save_file
 
     tensors = {
