@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernels.pairs import Pair
 
 LENGTHS = (2, 4, 7)  # drafted tokens tried for its assisted generation
+NEW_TOKENS = 48  # at most: a rate needs no longer text, and transformers takes its time
 PRECISIONS = ("bf16", "fp32")
 
 
@@ -50,15 +51,16 @@ def compare(
             name: _load(assistant_folder, name) for name in PRECISIONS if assistant_folder
         }
         for prompt in chosen:
-            settings = Settings(prompt.text, length=options.length, m=options.m)
+            length = min(options.length, NEW_TOKENS)
+            settings = Settings(prompt.text, length=length, m=options.m)
             ids = encode_prompt(pair, settings)
             for name, make in (("plain", plain_lane), ("speculative", speculative_lane)):
                 ours[name].append(finish(make(pair, ids, settings)).seconds_a_token)
             for name, model in models.items():
-                theirs.setdefault(name, []).append(seconds_a_token(model, ids, options.length))
+                theirs.setdefault(name, []).append(seconds_a_token(model, ids, length))
                 for m in LENGTHS if name in assistants else ():
                     key = f"{name} assisted m={m}"
-                    seconds = seconds_a_token(model, ids, options.length, assistants[name], m)
+                    seconds = seconds_a_token(model, ids, length, assistants[name], m)
                     theirs.setdefault(key, []).append(seconds)
             say(f"{prompt.id:12}transformers " + _line(theirs))
     plain, speculative = (statistics.mean(ours[name]) for name in ("plain", "speculative"))
