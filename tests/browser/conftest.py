@@ -19,10 +19,13 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.harness import CHROMIUM_FLAGS, ROOT, Server, Watch
 from tests.prepare import NO_BROWSER, find_chromium
+
+# Two cores run two workers, each with a server and a browser: a page may take a while.
+expect.set_options(timeout=15_000)
 
 SCREENSHOTS = ROOT / "screenshots"
 FAILED = pytest.StashKey[bool]()

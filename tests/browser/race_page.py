@@ -36,7 +36,7 @@ def patience() -> Iterator[None]:
     """Two models, a server and a browser share the cores of a busy machine."""
     expect.set_options(timeout=20_000)
     yield
-    expect.set_options(timeout=5_000)
+    expect.set_options(timeout=15_000)
 
 
 @pytest.fixture

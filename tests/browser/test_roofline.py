@@ -133,7 +133,11 @@ def test_the_puzzle_is_solved_by_a_large_batch(page: Page) -> None:
     expect(solved).not_to_be_empty()
 
 
-def test_dragging_asks_the_server_nothing(page: Page, open_page: OpenPage) -> None:
+def test_dragging_asks_the_server_nothing(open_page: OpenPage) -> None:
+    # Alone on its page: in the article, neighbours load what they need as they come near.
+    page = open_page("/app/figure/roofline", lang="en")
+    page.locator("html[data-ready]").wait_for(state="attached")
+    page.locator(".roofline-chart canvas").first.wait_for()
     page.wait_for_load_state("networkidle")
     asked = len(open_page.watch(page).requests)
     slider = page.locator('#sd-roofline [data-control="k"] input')

@@ -22,7 +22,11 @@ def ready(page: Page) -> Page:
 
 
 def state(page: Page) -> dict[str, str]:
-    page.wait_for_timeout(400)  # the address follows at most four times a second
+    """The address's parameters, once it no longer changes: it follows a moment after the figures."""
+    address = ""
+    while address != page.url:
+        address = page.url
+        page.wait_for_timeout(700)
     return {k: v[-1] for k, v in parse_qs(urlsplit(page.url).query).items()}
 
 
