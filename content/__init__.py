@@ -97,6 +97,7 @@ def article(lang: str) -> Article:
             continue
         if not title:
             raise ContentError(path, "the first line must be the title: # Title")
+        book.titles[name] = title
         headings = tuple(Heading(i, plain) for where, i, plain in book.headings if where == name)
         sections.append(
             Section(name, int(path.stem[0]), title, html, tuple(book.figures[placed:]), headings)

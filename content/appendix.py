@@ -26,7 +26,7 @@ def references_html(book: Book) -> str:
 
 def numbers_html(book: Book) -> str:
     """A table with every constant: what it is, its value, and its source or formula."""
-    heads = (book.strings[f"ui.numbers_{name}"] for name in ("what", "value", "origin"))
+    heads = (book.strings[f"ui.numbers_{name}"] for name in ("what", "value", "origin", "used"))
     rows = "".join(_row(book, number) for number in book.numbers.values())
     titles = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     name = escape(book.strings["ui.numbers"])
@@ -48,5 +48,18 @@ def _row(book: Book, number: Number) -> str:
         where = f'<a href="{escape(number.url)}" rel="noopener" lang="en">{where}</a>, {read}'
     return (
         f'<tr id="{number.anchor}"><th scope="row">{label} <code>{number.key}</code></th>'
-        f"<td>{escape(number.shown)}</td><td>{where}</td></tr>\n"
+        f"<td>{escape(number.shown)}</td><td>{where}</td><td>{_uses(book, number)}</td></tr>\n"
     )
+
+
+def _uses(book: Book, number: Number) -> str:
+    """Links to where the number is used: figures by their number, sections by their title."""
+    links = []
+    for place in number.used_in:
+        figure = place.removeprefix("figure.")
+        if figure == place:
+            links.append(f'<a href="#{place}">{escape(book.titles[place])}</a>')
+        elif figure in book.figures:
+            shown = book.strings["ui.figure"].format(number=book.figures.index(figure) + 1)
+            links.append(f'<a href="#figure-{figure}">{escape(shown)}</a>')
+    return ", ".join(links)

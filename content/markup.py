@@ -62,6 +62,8 @@ class Book:
     references: dict[str, Reference]
     figures: list[str] = field(default_factory=list)
     """Figure ids in order of appearance: the first one is figure 1."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Titles of the sections: id → plain text."""
     cited: list[str] = field(default_factory=list)
     """Reference keys in order of first citation: the first one is [1]."""
     stated: list[str] = field(default_factory=list)

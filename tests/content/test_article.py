@@ -152,3 +152,16 @@ def test_part_one_has_the_length_of_a_good_read() -> None:
     words = sum(len(text(s.html).split()) for s in first)
     # Definitions of glossary terms are in the HTML too, about 300 words of them.
     assert 1500 < words < 2300
+
+
+@pytest.mark.parametrize("lang", content.LANGUAGES)
+def test_every_number_links_to_where_it_is_used(lang: str) -> None:
+    article = content.article(lang)
+    anchors = {section.id for section in article.sections}
+    anchors |= {f"figure-{figure}" for figure in article.figures}
+    for number in content.numbers().values():
+        row = article.numbers.html.split(f'id="{number.anchor}"')[1].split("</tr>")[0]
+        links = re.findall(r'href="#([\w-]+)"', row.rsplit("<td>", 1)[1])
+        wanted = [place.replace("figure.", "figure-") for place in number.used_in]
+        assert links == wanted
+        assert set(links) <= anchors
