@@ -22,12 +22,15 @@ def ready(page: Page) -> Page:
 
 
 def state(page: Page) -> dict[str, str]:
-    """The address's parameters, once it no longer changes: it follows a moment after the figures."""
-    address = ""
-    while address != page.url:
-        address = page.url
-        page.wait_for_timeout(700)
-    return {k: v[-1] for k, v in parse_qs(urlsplit(page.url).query).items()}
+    """The address's parameters, once it no longer changes: it follows a moment after the figures.
+
+    Counted on the page's own timers: on a busy machine they come late, and ours after theirs.
+    """
+    later = "() => new Promise(done => setTimeout(() => done(location.href), 700))"
+    address, now = "", page.url
+    while address != now:
+        address, now = now, page.evaluate(later)
+    return {k: v[-1] for k, v in parse_qs(urlsplit(now).query).items()}
 
 
 def test_one_figure_sets_m_and_the_others_follow(open_page: OpenPage) -> None:
