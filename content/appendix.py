@@ -62,4 +62,4 @@ def _uses(book: Book, number: Number) -> str:
         elif figure in book.figures:
             shown = book.strings["ui.figure"].format(number=book.figures.index(figure) + 1)
             links.append(f'<a href="#figure-{figure}">{escape(shown)}</a>')
-    return ", ".join(links)
+    return " · ".join(links)
