@@ -48,7 +48,7 @@ def _row(book: Book, number: Number) -> str:
         where = f'<a href="{escape(number.url)}" rel="noopener" lang="en">{where}</a>, {read}'
     return (
         f'<tr id="{number.anchor}"><th scope="row">{label} <code>{number.key}</code></th>'
-        f"<td>{escape(number.shown)}</td><td>{where}</td><td>{_uses(book, number)}</td></tr>\n"
+        f"<td>{escape(number.shown)}</td><td>{where}</td>\n<td>{_uses(book, number)}</td></tr>\n"
     )
 
 
