@@ -111,6 +111,7 @@ async function switchLanguage(next) {
   }
   const bundle = bundles.get(next);
   const restore = place();
+  const heights = new Map([...figures.values()].map((entry) => [entry, entry.slot.offsetHeight]));
   lang = next;
   root.lang = next === "zh" ? "zh-CN" : next;
   root.dataset.lang = next;
@@ -136,7 +137,13 @@ async function switchLanguage(next) {
     entry.spec = specOf(bundle.figures[entry.spec.id], interfaceWords);
     for (const name of ["strings", "lang", "data"]) entry.model.set(name, entry.spec[name]);
     entry.slot = document.querySelector(`.sd-slot[data-figure="${entry.spec.id}"]`);
+    // The figure's place keeps its height until the figure stands there again: nothing jumps meanwhile.
+    entry.slot.style.minHeight = `${heights.get(entry)}px`;
+  }
+  restore();
+  for (const entry of figures.values()) {
     await show(entry);
+    entry.slot.style.minHeight = "";
   }
   restore();
   const url = parameters();

@@ -34,7 +34,9 @@ def test_language_changes_in_place(open_page: OpenPage) -> None:
     # Not Playwright's click: it scrolls to where a sticky element would stand without stickiness.
     page.evaluate("document.querySelector('[data-switch=zh]').click()")
     expect(page).to_have_title(content.article("zh").title)
-    page.wait_for_timeout(400)
+    # The address changes last, when every figure stands in its place again.
+    page.wait_for_url("**lang=zh**")
+    page.wait_for_timeout(200)
     assert page.evaluate("window.marker") == "same page"
     assert page.locator("html").get_attribute("lang") == "zh-CN"
     assert abs(top_of(page, "#figure-roofline") - before) < 40
