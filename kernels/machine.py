@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -23,13 +24,15 @@ def describe() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores this process may use: its affinity, and a container's quota if that is smaller."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, -(-int(quota) // int(period)))
+    return max(1, cores)
 
 
-@cache
 def versions(*packages: str) -> Mapping[str, str]:
     """Python's version and those of installed `packages`."""
     found = {"python": platform.python_version()}

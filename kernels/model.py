@@ -126,7 +126,7 @@ def load_decoder(
     if precision not in ("auto", "bf16", "fp32"):
         raise ValueError(f"precision is auto, bf16 or fp32; not {precision!r}")
     if device == "auto":
-        device = "cuda" if _has_cuda() and backend != "native" else "cpu"
+        device = "cuda" if has_cuda() and backend != "native" else "cpu"
     if backend == "native" and device != "cpu":
         raise ValueError(f"the native backend runs on the CPU, not on {device!r}")
     reason = "asked for" if backend != "auto" else f"the device is {device}"
@@ -208,7 +208,7 @@ def _same_kind(other: Decoder | None, kind: type[T]) -> T | None:
     )
 
 
-def _has_cuda() -> bool:
+def has_cuda() -> bool:
     """Whether a CUDA device is there; torch, slow to import, is asked only if a driver is."""
     driver = any(Path(p).exists() for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
     if not driver and sys.platform != "win32":

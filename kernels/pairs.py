@@ -200,9 +200,9 @@ class _Wanted:
     def memory_device(self) -> str:
         if self.device != "auto":
             return self.device
-        from kernels.model import _has_cuda
+        from kernels.model import has_cuda
 
-        return "cuda" if _has_cuda() else "cpu"
+        return "cuda" if has_cuda() else "cpu"
 
 
 def _needed(parameters: int, wanted: _Wanted) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from kernels.machine import usable_cores
 from kernels.storage import cache_root
 
 SOURCE = Path(__file__).with_name("decoder.c")
@@ -180,16 +181,6 @@ def bind(path: Path) -> ctypes.CDLL:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     return lib
-
-
-def usable_cores() -> int:
-    """Cores this process may use: its affinity, and a container's quota if that is smaller."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, -(-int(quota) // int(period)))
-    return max(1, cores)
 
 
 # Past this many threads the passes of small models wait for each other more than for memory.

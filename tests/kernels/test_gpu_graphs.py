@@ -244,7 +244,7 @@ def test_a_cuda_device_means_graphs(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("kernels.packed.PackedDecoder", Pretending)
     monkeypatch.setattr(graphs, "CudaBackend", lambda device: FakeBackend())
-    monkeypatch.setattr(loading, "_has_cuda", lambda: True)
+    monkeypatch.setattr(loading, "has_cuda", lambda: True)
     target = load_decoder(folder)
     assert isinstance(target, GraphDecoder)
     assert chosen == ["cuda"]
