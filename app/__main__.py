@@ -1,4 +1,4 @@
-"""``python -m app serve``: ``panel serve`` on this folder, wherever it is installed.
+"""``python -m app serve``: ``panel serve`` on this folder; ``python -m app load``: readers for it.
 
 Everything after ``serve`` goes to ``panel serve`` unchanged. Around it: the address in words, a
 browser if there is one to open, and a port in use is said so with what to do about it.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 DEFAULT_PORT = 5006
 USAGE = """usage: python -m app serve [options of panel serve]
+       python -m app load [--readers 200] [--json]      many readers at once, and what they cost
 
   --port 6001                             another port
   --address 0.0.0.0 --allow-websocket-origin HOST:PORT
@@ -95,10 +96,14 @@ def serve(arguments: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Dispatch the command line; prints the usage for anything but ``serve``."""
+    """Dispatch the command line; prints the usage for anything but ``serve`` and ``load``."""
     if arguments[:1] == ["serve"]:
         serve(arguments[1:])
         return
+    if arguments[:1] == ["load"]:
+        from app.load import command
+
+        sys.exit(command.main(arguments[1:]))
     asked = arguments[:1] in (["-h"], ["--help"])
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
     sys.exit(0 if asked else 2)

@@ -40,6 +40,8 @@ class Race:
     reader: Reader | None
     events: list[Message] = field(default_factory=list)
     over: bool = False
+    followers: set[Reader] = field(default_factory=set)  # pages that look on
+    stamps: list[float] = field(default_factory=list)  # when the events came, monotonic
 
 
 class Reader:
@@ -83,7 +85,13 @@ class Reader:
             if race is not None and self.sent < len(race.events):
                 start, events = self.sent, race.events[self.sent :]
                 self.sent = len(race.events)
-                frame = {"type": "events", "race": race.id, "from": start, "events": events}
+                frame = {
+                    "type": "events",
+                    "race": race.id,
+                    "from": start,
+                    "at": race.stamps[start],
+                    "events": events,
+                }
                 await self._send(frame)
             await asyncio.sleep(FRAME_EVERY)
 
@@ -137,6 +145,8 @@ class Hub:
         """A page is gone, and its race with it; after a broken connection it may come back."""
         self.readers.discard(reader)
         race, reader.race = reader.race, None
+        if race is not None:
+            race.followers.discard(reader)
         if race is None or race.reader is not reader:
             return
         race.reader = None
@@ -189,6 +199,20 @@ class Hub:
         race.reader = reader
         reader.watch(race, min(start, len(race.events)))
         self._tell_places()
+
+    def follow(self, reader: Reader, race_id: str) -> None:
+        """A page looks on at another page's race, from its beginning.
+
+        Raises:
+            SdError: `race_gone`, the race is not kept any more.
+        """
+        race = self.races.get(race_id)
+        if race is None:
+            raise SdError("race_gone", "That race is not kept any more; start it again.")
+        if reader.race is not None:
+            reader.race.followers.discard(reader)
+        race.followers.add(reader)
+        reader.watch(race)
 
     def cancel(self, race: Race) -> None:
         """End a race: at once if it waits, within a pass if it runs."""
@@ -317,8 +341,11 @@ class Hub:
 
     def _add(self, race: Race, event: Message) -> None:
         race.events.append(event)
+        race.stamps.append(time.monotonic())
         if race.reader is not None:
             race.reader.wake()
+        for reader in race.followers:
+            reader.wake()
 
     def _close(self, race: Race) -> None:
         race.over = True

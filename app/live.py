@@ -1,10 +1,11 @@
 """The live race over a raw WebSocket: ``/app/live``.
 
 A page sends JSON objects: ``{"do": "run", "pair": "embedded", "settings": {…}}``, ``{"do":
-"cancel"}``, ``{"do": "resume", "race": id, "have": 12}``. It gets ``hello`` (what may be chosen),
-``loading`` / ``ready`` / ``failed`` (the models), ``asked`` (its race's id), ``queue`` (its
-place), ``events`` (the events of docs/trace.md, several in a frame) and ``refused`` (an error
-with code and detail that is not part of a race). docs/architecture.md describes them.
+"cancel"}``, ``{"do": "resume", "race": id, "have": 12}``, ``{"do": "follow", "race": id}``. It
+gets ``hello`` (what may be chosen), ``loading`` / ``ready`` / ``failed`` (the models), ``asked``
+(its race's id), ``queue`` (its place), ``events`` (the events of docs/trace.md, several in a
+frame) and ``refused`` (an error with code and detail that is not part of a race).
+docs/architecture.md describes them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PING_SECONDS = 20.0
 #: Close codes of RFC 6455 that mean "the reader has left", as against a broken connection.
 LEFT = (1000, 1001)
 REFUSED = 1008
-REQUESTS = ("run", "cancel", "resume")
+REQUESTS = ("run", "cancel", "resume", "follow")
 
 _hub: Hub | None = None
 
@@ -148,6 +149,8 @@ class LiveHandler(WebSocketHandler):
             case "cancel":
                 if reader.race is not None:
                     hub().cancel(reader.race)
+            case "follow":
+                hub().follow(reader, str(request.get("race"))[:64])
             case "resume":
                 have = request.get("have")
                 start = have if type(have) is int and have >= 0 else 0
