@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 import content
 import figures
 from app import quiz
-from figures.figure import import_map
+from app.places import Place, Served
 
 THEMES = ("auto", "light", "dark")
 #: Longest value of a URL parameter that reaches a figure's state.
@@ -85,27 +85,23 @@ def interface(lang: str) -> dict[str, str]:
 
 
 @cache
-def specs(lang: str, base: str) -> list[dict[str, Any]]:
+def specs(lang: str, place: Place) -> list[dict[str, Any]]:
     """Return the description of every figure, in the order of the article, numbered from 1."""
     return [
-        figure.spec(lang, base=base)
-        | {"number": number, "embedUrl": f"{base}/figure/{figure.id}"}
-        | (
-            {
-                "chart": {
-                    "item": f"{base}/chart/{figure.id}.{lang}.json",
-                    "library": f"{base}/lib/bokeh.min.js",
-                }
-            }
-            if (figure.folder() / "chart.py").exists()
-            else {}
-        )
+        figure.spec(lang, base="")
+        | {
+            "view": place.view(figure),
+            "records": place.records(figure),
+            "number": number,
+            "embedUrl": place.figure(figure.id, lang),
+        }
+        | ({"chart": place.chart(figure, lang)} if (figure.folder() / "chart.py").exists() else {})
         for number, figure in enumerate(figures.every(), start=1)
     ]
 
 
 @cache
-def bundle(lang: str, base: str) -> dict[str, Any]:
+def bundle(lang: str, place: Place) -> dict[str, Any]:
     """Return what a change of language needs: words, figures and the article's HTML by section."""
     article = content.article(lang)
     return {
@@ -113,7 +109,7 @@ def bundle(lang: str, base: str) -> dict[str, Any]:
         "title": article.title,
         "description": article.description,
         "strings": content.strings(lang),
-        "figures": {spec["id"]: spec for spec in specs(lang, base)},
+        "figures": {spec["id"]: spec for spec in specs(lang, place)},
         "lede": article.lede,
         "sections": [
             {"id": section.id, "title": section.title, "html": section.html}
@@ -134,14 +130,14 @@ def script_json(value: Any) -> Markup:
 
 
 @cache
-def _shared(lang: str, base: str) -> dict[str, Any]:
+def _shared(lang: str, place: Place) -> dict[str, Any]:
     """Return the template variables that do not depend on the reader."""
     article = content.article(lang)
     return {
         "lang": lang,
         "html_lang": {"zh": "zh-CN"}.get(lang, lang),
         # Not "base" or "title": Bokeh passes its own variables of those names.
-        "root": base,
+        "place": place,
         "article": article,
         "lede": with_fallbacks(article.lede, lang),
         "sections": [
@@ -151,14 +147,14 @@ def _shared(lang: str, base: str) -> dict[str, Any]:
         "appendix": [(s.id, s.title, s.html) for s in (article.references, article.numbers)],
         "languages": content.LANGUAGES,
         "strings": content.strings(lang),
-        "import_map": Markup(import_map(base)),  # noqa: S704
+        "modules": Markup(place.modules) if place.modules else None,  # noqa: S704
         "boot": script_json(
             {
-                "base": base,
+                "base": place.server,
                 "lang": lang,
-                "languages": content.LANGUAGES,
+                "words": {each: place.words(each) for each in content.LANGUAGES},
                 "strings": interface(lang),
-                "figures": {spec["id"]: spec for spec in specs(lang, base)},
+                "figures": {spec["id"]: spec for spec in specs(lang, place)},
             }
         ),
     }
@@ -182,37 +178,42 @@ def with_fallbacks(html: str, lang: str) -> str:
 
 
 @cache
-def _figure_template() -> Template:
+def _template(name: str) -> Template:
     folder = Path(__file__).parent / "templates"
-    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("figure.html")
+    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template(name)
 
 
-def figure_page(figure_id: str, request: Request) -> str:
+def article_page(lang: str, theme: str, place: Place) -> str:
+    """Return the whole article as one HTML page."""
+    return _template("index.html").render(_shared(lang, place), theme=theme)
+
+
+def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:
     """Return the page that shows one figure alone, for an iframe.
 
     Raises:
         KeyError: no figure has this id.
     """
-    spec = next((s for s in specs(request.lang, request.base) if s["id"] == figure_id), None)
+    spec = next((s for s in specs(lang, place) if s["id"] == figure_id), None)
     if spec is None:
         raise KeyError(figure_id)
-    shared = _shared(request.lang, request.base)
-    return _figure_template().render(
-        {k: shared[k] for k in ("lang", "html_lang", "root", "import_map")},
-        theme=request.theme,
-        title=f"{spec['strings']['title']} · {title(request)}",
-        fallback=figures.get(figure_id)().describe(request.lang),
+    shared = _shared(lang, place)
+    return _template("figure.html").render(
+        {k: shared[k] for k in ("lang", "html_lang", "place", "modules")},
+        theme=theme,
+        title=f"{spec['strings']['title']} · {content.article(lang).title}",
+        fallback=figures.get(figure_id)().describe(lang),
         boot=script_json(
             {
-                "base": request.base,
-                "lang": request.lang,
-                "strings": interface(request.lang),
-                "figure": spec | {"pageUrl": request.base, "number": None},
+                "base": place.server,
+                "lang": lang,
+                "strings": interface(lang),
+                "figure": spec | {"pageUrl": place.article(lang).partition("?")[0], "number": None},
             }
         ),
     )
 
 
 def variables(request: Request) -> dict[str, Any]:
-    """Return the template variables of one request."""
-    return _shared(request.lang, request.base) | {"theme": request.theme}
+    """Return the template variables of one request to the server."""
+    return _shared(request.lang, Served(request.base)) | {"theme": request.theme}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import content
 import figures
 from app import page
 from app.live import LiveHandler
+from app.places import Served
 
 FIGURES = Path(figures.__file__).parent
 TYPES = {
@@ -84,7 +85,7 @@ class FigurePage(RequestHandler):
             path=base_of(self, "/figure/"),
         )
         try:
-            html = page.figure_page(figure_id, request)
+            html = page.figure_page(figure_id, request.lang, request.theme, Served(request.base))
         except KeyError:
             raise HTTPError(404) from None
         self.set_header("Content-Type", "text/html; charset=utf-8")
@@ -101,7 +102,7 @@ class Library(Compressed):
 
 
 @cache
-def _json(make: Callable[..., Any], *arguments: str) -> tuple[bytes, bytes]:
+def _json(make: Callable[..., Any], *arguments: Hashable) -> tuple[bytes, bytes]:
     """Serialise something that is made once per arguments."""
     body = json.dumps(make(*arguments), ensure_ascii=False, separators=(",", ":")).encode()
     return body, gzip.compress(body, 6)
@@ -119,7 +120,8 @@ class Bundle(Compressed):
         """Send the article and the words of one language."""
         if lang not in content.LANGUAGES:
             raise HTTPError(404)
-        self.send(*_json(page.bundle, lang, base_of(self, "/content/")), TYPES[".json"])
+        place = Served(base_of(self, "/content/"))
+        self.send(*_json(page.bundle, lang, place), TYPES[".json"])
 
 
 def _chart(figure_id: str, lang: str) -> Any:

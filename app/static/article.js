@@ -1,5 +1,6 @@
 // The page: mounts the figures, keeps their state in the URL, switches language and theme in place.
 
+import { readData } from "#sd/data.js";
 import { modelOf, mount } from "#sd/mount.js";
 import { publicState } from "#sd/model.js";
 import { createShared } from "#sd/shared.js";
@@ -105,9 +106,7 @@ function place() {
 async function switchLanguage(next) {
   if (next === lang) return;
   if (!bundles.has(next)) {
-    const answer = await fetch(`${boot.base}/content/${next}.json`);
-    if (!answer.ok) throw new Error(`${answer.status}`);
-    bundles.set(next, await answer.json());
+    bundles.set(next, await readData(boot.words[next]));
   }
   const bundle = bundles.get(next);
   const restore = place();
@@ -146,17 +145,28 @@ async function switchLanguage(next) {
     entry.slot.style.minHeight = "";
   }
   restore();
-  const url = parameters();
-  url.set("lang", next);
-  history.replaceState(history.state, "", `${location.pathname}?${url}${location.hash}`);
+  history.replaceState(history.state, "", addressIn(next));
 }
 
-for (const link of document.querySelectorAll("[data-switch]")) {
+const switches = new Map([...document.querySelectorAll("[data-switch]")].map((link) => [link.dataset.switch, link]));
+const homes = new Map([...switches].map(([each, link]) => [each, new URL(link.href)]));
+
+/** This state in another language: a page of its own in a built copy, the parameter `lang` on the server. */
+function addressIn(next) {
+  const url = new URL(homes.get(next));
+  for (const [key, value] of parameters()) if (key !== "lang") url.searchParams.append(key, value);
+  url.hash = location.hash;
+  return url;
+}
+
+for (const [next, link] of switches) {
   link.addEventListener("click", (event) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey) return;
     event.preventDefault();
-    // Where the other language cannot be fetched, the plain link still reloads the page in it.
-    switchLanguage(link.dataset.switch).catch(() => { const url = parameters(); url.set("lang", link.dataset.switch); location.search = url; });
+    // From a file the address cannot become another file's; and where the other language cannot be read, the
+    // plain link still opens the page in it.
+    if (location.protocol === "file:") location.assign(addressIn(next));
+    else switchLanguage(next).catch(() => location.assign(addressIn(next)));
   });
 }
 

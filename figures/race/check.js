@@ -18,8 +18,11 @@ class Bad extends Error {
 
 /** Parse a file's text; returns { trace } or { error: { where, why } }. Look at the size before reading. */
 export function read(text) {
-  let value;
-  try { value = JSON.parse(text); } catch { return { error: { where: "", why: "json" } }; }
+  try { return take(JSON.parse(text)); } catch { return { error: { where: "", why: "json" } }; }
+}
+
+/** The same for what is parsed already. */
+export function take(value) {
   const error = check(value);
   return error ? { error } : { trace: { header: value.header, events: value.events.map(expand) } };
 }

@@ -1,8 +1,9 @@
 // What must outlive a view: the run on show and the connection to the server. A change of language throws the
 // view away and renders another one; this stays, tied to the model. Views subscribe and draw.
 
+import { loadRecord } from "#sd/records.js";
 import { createRun, runOf } from "./model.js";
-import { MAX_BYTES, read } from "./check.js";
+import { MAX_BYTES, read, take } from "./check.js";
 
 const stores = new WeakMap();
 const RETRY_MS = [300, 700, 1500, 3000, 5000, 8000];
@@ -39,14 +40,11 @@ function createStore(model) {
 
     /** Show a recording that ships with the figure. */
     async showRecording(stem) {
-      const url = (model.get("records") ?? {})[stem];
-      if (!url) return;
+      if (!(stem in (model.get("records") ?? {}))) return;
       store.wanted = stem;
       try {
         if (!recordings.has(stem)) {
-          const answer = await fetch(url);
-          if (!answer.ok) throw new Error(String(answer.status));
-          const { trace, error } = read(await answer.text());
+          const { trace, error } = take(await loadRecord(model, stem));
           if (error) throw new Error(`${error.where} ${error.why}`);
           recordings.set(stem, runOf(trace));
         }
@@ -156,13 +154,13 @@ function createStore(model) {
         break;
       case "events":
         attempts = 0;
-        if (message.race === live.race) take(message.events);
+        if (message.race === live.race) grow(message.events);
         break;
     }
     changed();
   }
 
-  function take(events) {
+  function grow(events) {
     const { live } = store;
     live.have += events.length;
     for (const event of events) {

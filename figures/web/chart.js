@@ -2,29 +2,8 @@
 // its colours from the design tokens, and the view moves its sources and ranges itself. No CustomJS,
 // so nothing needs `unsafe-eval`.
 
+import { loadScript, readData } from "#sd/data.js";
 import { token } from "#sd/dom.js";
-
-const loading = new Map(); // url → promise
-
-function load(url) {
-  if (!loading.has(url)) {
-    loading.set(url, new Promise((done, fail) => {
-      if (window.Bokeh) { done(); return; }
-      const script = document.createElement("script");
-      script.src = url;
-      script.onload = done;
-      script.onerror = () => { loading.delete(url); fail(new Error(`could not load ${url}`)); };
-      document.head.append(script);
-    }));
-  }
-  return loading.get(url);
-}
-
-async function read(url) {
-  const answer = await fetch(url);
-  if (!answer.ok) throw new Error(`could not load ${url} (${answer.status})`);
-  return answer.json();
-}
 
 /** Resolves when `element` is within a screen's height of being seen. */
 export function near(element, on) {
@@ -47,17 +26,17 @@ function recolour(bokehDocument, element) {
 }
 
 /**
- * Embed the chart that `spec` ({ item, library }: an address of a json_item or the item itself, and the
- * address of BokehJS) describes. Models are found by name; colours follow the theme.
+ * Embed the chart that `spec` ({ item, library }: a json_item as `readData` takes it, and the address of
+ * BokehJS where the page does not hold it) describes. Models are found by name; colours follow the theme.
  * Returns { get(name), batch(fn) }; ends with the view's scope.
  */
 export async function embedChart(on, { item, library }, element) {
   let ended = false;
   on.add(() => { ended = true; });
-  const [json] = await Promise.all([typeof item === "string" ? read(item) : item, load(library)]);
+  const [json] = await Promise.all([readData(item), window.Bokeh ? null : loadScript(library)]);
   if (ended) return null;
   window.Bokeh.logger?.set_level?.("warn");
-  const views = await window.Bokeh.embed.embed_item(json, element);
+  const views = await window.Bokeh.embed.embed_item(structuredClone(json), element);
   const bokehDocument = [...views][0].model.document;
   const follow = () => recolour(bokehDocument, element);
   follow();

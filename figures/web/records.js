@@ -1,22 +1,12 @@
-// Measured data that a figure ships: fetched when wanted, or already inside a self-contained page.
+// Measured data that a figure ships, and data that a reader brings.
 
-const cache = new Map();
+import { readData } from "#sd/data.js";
 
 /** The record of this name, parsed. Rejects with a message that can be shown. */
 export async function loadRecord(model, name) {
-  const inside = model.get("recordData")?.[name];
-  if (inside) return inside;
-  const url = model.get("records")?.[name];
-  if (!url) throw new Error(`no record named ${name}`);
-  if (!cache.has(url)) {
-    const reading = fetch(url).then((answer) => {
-      if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
-      return answer.json();
-    });
-    reading.catch(() => cache.delete(url));
-    cache.set(url, reading);
-  }
-  return cache.get(url);
+  const source = model.get("records")?.[name];
+  if (!source) throw new Error(`no record named ${name}`);
+  return readData(source);
 }
 
 /**
