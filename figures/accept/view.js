@@ -60,7 +60,8 @@ export function render({ model, el }) {
   const canvas = h("canvas", { "aria-hidden": "true" });
   const strip = s("svg", { height: 62, role: "img", "aria-label": t("alt_strip") });
   const context = h("p", { class: "sd-note" });
-  f.stage.append(h("style", {}, STYLE), context, h("div", { class: "ac-plot" }, plot, canvas), strip);
+  f.style(STYLE);
+  f.stage.append(context, h("div", { class: "ac-plot" }, plot, canvas), strip);
 
   let columns = [];
   /** The elements of every token, made anew when their number changes. */

@@ -232,8 +232,9 @@ export function render({ model, el }) {
     if (now.right.filter(Boolean).length * 2 === now.right.length && model.get("rollback") > 0 && gap === 0) f.solve();
   }
 
+  f.style(STYLE);
   f.stage.append(
-    h("style", {}, STYLE), defs.svg,
+    defs.svg,
     h("div", { class: "br-top" }, code, h("div", { class: "br-who" },
       segments(on, model, "mode", { label: t("control.mode"), options: ["hand", "draw", "taken", "onebit", "twobit"].map((value) => [value, t(`control.mode_${value}`)]) }),
       modeNote, chance, textField(on, model, "pattern", { label: t("control.pattern") }), presets, misses)),

@@ -66,7 +66,8 @@ export function render({ model, el }) {
   const row = h("div", { class: "lo-row", role: "group", "aria-label": t("control.draws") },
     add(100), add(1000), add(10_000), button(on, t("control.all", { n: num(DRAWS, lang, 7) }), () => update(model, { n: DRAWS }), { primary: true }),
     stop, button(on, t("ui.restart"), () => update(model, { n: 0 }), { quiet: true }));
-  f.stage.append(h("style", {}, STYLE), rules, about, h("div", { class: "lo-stage" }, left, right), row);
+  f.style(STYLE);
+  f.stage.append(rules, about, h("div", { class: "lo-stage" }, left, right), row);
 
   const hatch = uid("hatch");
   function drawBars(w) {

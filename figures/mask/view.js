@@ -167,7 +167,8 @@ export function render({ model, el }) {
     [["context", "mark.context"], ["draft", "mark.draft"]].map(([kind, key]) => h("li", {}, h("span", { class: `sd-swatch mk-sw-${kind}` }), t(key))),
     compared, [`✓ ${t("ui.mark_accepted")}`, `◆ ${t("ui.mark_supplied")}`, `★ ${t("ui.mark_bonus")}`, t("mark.void")].map((text) => h("li", {}, text)));
 
-  f.stage.append(h("style", {}, STYLE),
+  f.style(STYLE);
+  f.stage.append(
     h("div", { class: "mk-presets", role: "group", "aria-label": t("control.presets") }, presets.map((x) => x[1]), judge),
     holder, legend);
   f.controls.append(

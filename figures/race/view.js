@@ -86,7 +86,8 @@ export function render({ model, el }) {
   const controls = h("div", { class: "rc-play" },
     transport(on, model, deck, { t, duration: length, format: (x) => duration(x, lang, 3), speeds: SPEEDS }),
     toggle(on, model, "close", { label: t("control.close") }), toggle(on, model, "keep", { label: t("control.keep") }), follow);
-  f.stage.append(h("style", {}, STYLE), panel.element, promptBox, lanesBox, h("p", { class: "rc-axisnote" }, t("lane.axis")), controls, f.root.querySelector(".sd-say"), proof, legend,
+  f.style(STYLE);
+  f.stage.append(panel.element, promptBox, lanesBox, h("p", { class: "rc-axisnote" }, t("lane.axis")), controls, f.root.querySelector(".sd-say"), proof, legend,
     h("div", { class: "rc-below" }, detail.element, account.element), dropnote);
   f.root.classList.add("rc-figure");
 

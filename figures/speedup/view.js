@@ -58,7 +58,8 @@ export function render({ model, el }) {
   const onLines = dot(), onMap = dot();
   const names = s("g", { class: "su-names" }); // of lines; Bokeh would cut text at the frame
   const overlay = s("svg", { style: "position: absolute; inset: 0; width: 100%; height: 100%; pointer-events: none", "aria-hidden": "true" }, names, stem, flag, onLines, onMap);
-  f.stage.append(h("style", {}, STYLE),
+  f.style(STYLE);
+  f.stage.append(
     h("p", { class: "sd-note" }, t("note.chart")),
     h("div", { class: "su-chart", role: "img", "aria-label": t("alt") }, chartBox, overlay),
     h("p", { class: "sd-note" }, t("note.map")));

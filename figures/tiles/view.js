@@ -152,7 +152,7 @@ export function render({ model, el }) {
         const cell = cells[c.tile[i]];
         if (cell.dataset.state !== state) {
           cell.dataset.state = state;
-          cell.setAttribute("style", state === "waiting" ? "fill: var(--sd-target)" : state === "busy" ? "fill: none; stroke: var(--sd-target); stroke-dasharray: 2 2" : "fill: var(--sd-target-soft); stroke: var(--sd-target); stroke-width: .8");
+          cell.style.cssText = state === "waiting" ? "fill: var(--sd-target)" : state === "busy" ? "fill: none; stroke: var(--sd-target); stroke-dasharray: 2 2" : "fill: var(--sd-target-soft); stroke: var(--sd-target); stroke-width: .8";
         }
         if (state === "busy") at.set(c.unit[i], i);
       }
@@ -173,7 +173,7 @@ export function render({ model, el }) {
         const name = busy ? t("tile", { n: c.tile[i] + 1 }) : "";
         if (p.label.textContent !== name) p.label.textContent = name;
         if (lit !== p.lit) {
-          p.marks.forEach((m, j) => { if (p.lit < 0 || (j < lit) !== (j < p.lit)) m.setAttribute("style", j < lit ? "fill: var(--sd-compute)" : "fill: none; stroke: var(--sd-line-strong)"); });
+          p.marks.forEach((m, j) => { if (p.lit < 0 || (j < lit) !== (j < p.lit)) m.style.cssText = j < lit ? "fill: var(--sd-compute)" : "fill: none; stroke: var(--sd-line-strong)"; });
           p.lit = lit;
         }
       });

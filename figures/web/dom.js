@@ -7,8 +7,10 @@ function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "style" && typeof value === "object") {
-      for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
+    else if (name === "style") {
+      // Through the object model: a style attribute would be refused by a strict Content-Security-Policy.
+      if (typeof value === "string") node.style.cssText = value;
+      else for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
     } else if (name === "dataset") Object.assign(node.dataset, value);
     else if (name === "value" || name === "checked" || name === "htmlFor") node[name] = value;
     else node.setAttribute(name === "className" ? "class" : name, value === true ? "" : value);
@@ -58,6 +60,22 @@ export function scope() {
     },
     end() { while (endings.length) endings.pop()(); },
   };
+}
+
+const sheets = new Map(); // css → CSSStyleSheet
+
+/**
+ * Give the document (or shadow tree) around `element` these rules, once. Not as a <style> element: a strict
+ * Content-Security-Policy would refuse it.
+ */
+export function adoptStyle(element, css) {
+  const tree = element.getRootNode();
+  if (!sheets.has(css)) {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(css);
+    sheets.set(css, sheet);
+  }
+  if (!tree.adoptedStyleSheets.includes(sheets.get(css))) tree.adoptedStyleSheets = [...tree.adoptedStyleSheets, sheets.get(css)];
 }
 
 let counter = 0;

@@ -2,7 +2,7 @@
 // the stage, the controls, the sentence that reads the state aloud, a puzzle, a table of its numbers,
 // reset, copy link, embed. A view fills the stage and the controls.
 
-import { h, uid, scope } from "#sd/dom.js";
+import { adoptStyle, h, uid, scope } from "#sd/dom.js";
 import { button } from "#sd/controls.js";
 import { fillTemplate } from "#sd/format.js";
 import { reset, update, publicState } from "#sd/model.js";
@@ -137,6 +137,8 @@ export function frame({ model, el }) {
   return {
     on, t, root, stage, controls,
     lang: model.get("lang"),
+    /** Rules of this figure alone. */
+    style: (css) => adoptStyle(root, css),
     /** Badges: any of "live", "recorded", "ideal", with words of where it was measured. */
     badge(...kinds) {
       badges.replaceChildren(...kinds.map((kind) => {

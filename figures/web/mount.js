@@ -1,6 +1,7 @@
 // From a figure's description (made by `figures/figure.py`) to a live figure in an element.
 
 import { createModel } from "#sd/model.js";
+import { loadScript } from "#sd/data.js";
 import { h } from "#sd/dom.js";
 
 /** Make the model of a figure. `state` wins over what the description says. */
@@ -9,10 +10,19 @@ export function modelOf(spec, { state = {}, onSave, extras = {} } = {}) {
   return createModel({ schema, state: { ...spec.state, ...state }, onSave, extras: { ...rest, id, number, betAnswer, strings, lang, data, ...extras } });
 }
 
+/**
+ * The view's module: one that a joined script (export/bundle.py) has brought, or brings now (`spec.script`), or
+ * an ES module.
+ */
+async function viewOf({ id, script, view }) {
+  if (!globalThis.sdViews?.[id] && script) await loadScript(script);
+  return globalThis.sdViews?.[id] ?? import(view);
+}
+
 /** Render, and when that fails say so where the figure would stand. Returns a clean-up function. */
 export async function mount(spec, model, el) {
   try {
-    const { render } = await import(spec.view);
+    const { render } = await viewOf(spec);
     el.replaceChildren();
     return render({ model, el }) ?? (() => {});
   } catch (reason) {

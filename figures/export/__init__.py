@@ -1,0 +1,1 @@
+"""Figures outside the page: one script, one self-contained file, a still."""
