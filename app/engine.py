@@ -8,11 +8,13 @@ shared cores). Readers: the same wait the other way round delays every page. Saf
 that crashes ends a race, not the server.
 
 It speaks JSON, one object a line. In: ``{"do": "load", "pair"}``, ``{"do": "run", "run", "pair",
-"settings"}``, ``{"do": "cancel", "run"}``. Out: ``{"type": "source", "pairs"}`` once, ``{"type":
+"settings"}``, ``{"do": "measure", "run", "pair", "what", "options"}``, ``{"do": "cancel",
+"run"}``. Out: ``{"type": "source", "pairs"}`` once, ``{"type":
 "loading", "pair", "stage", "done", "total"}``, ``{"type": "ready", "pair"}``, ``{"type":
 "failed", "pair", "error"}``, ``{"type": "event", "run", "event"}`` and ``{"type": "over",
-"run"}`` after a race's last event. When its input ends (the server is gone, however it went), it
-ends at once.
+"run"}`` after a race's last event, ``{"type": "progress", "run", "share"}`` and ``{"type":
+"measured", "run", "record"}`` (or ``"error"``) of a measurement. When its input ends (the server
+is gone, however it went), it ends at once.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import traceback
 from collections.abc import Iterator
 from typing import IO, Any
 
-from app.sources import Source, source
+from app.sources import Measuring, Source, source
 from kernels.errors import SdError
 from kernels.settings import Settings
 
@@ -45,6 +47,7 @@ class Engine:
         self.waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.cancelled: set[str] = set()
         self.ready: str | None = None
+        self.fault: dict[str, Any] = {}  # why the last pair could not be made ready
 
     def listen(self) -> None:
         """Read commands until the stream ends, then end the process.
@@ -70,10 +73,15 @@ class Engine:
         threading.Thread(target=self.listen, name="commands", daemon=True).start()
         while True:
             command = self.waiting.get()
-            if command["do"] == "load":
-                self.prepare(command["pair"])
-            else:
-                self.race(command["run"], command["pair"], command["settings"])
+            match command["do"]:
+                case "load":
+                    self.prepare(command["pair"])
+                case "run":
+                    self.race(command["run"], command["pair"], command["settings"])
+                case "measure":
+                    self.measure(
+                        command["run"], command["pair"], command["what"], command["options"]
+                    )
 
     def prepare(self, pair: str) -> bool:
         """Get a pair ready; tells what happens, and returns whether it is."""
@@ -81,7 +89,8 @@ class Engine:
             self.source.prepare(pair, Progress(self, pair))
         except Exception as error:
             self.ready = None
-            self.report(type="failed", pair=pair, error=as_error(error))
+            self.fault = as_error(error)
+            self.report(type="failed", pair=pair, error=self.fault)
             return False
         if self.ready != pair:
             self.ready = pair
@@ -99,6 +108,34 @@ class Engine:
                 self.report(type="event", run=run, event={"type": "error"} | as_error(error))
         self.cancelled.clear()  # the server gives us one race at a time
         self.report(type="over", run=run)
+
+    def measure(self, run: str, pair: str, what: str, options: dict[str, Any]) -> None:
+        """Measure something, until it is done or cancelled; where loading fails, that is told."""
+        sent = 0.0
+
+        def go_on() -> None:
+            if run in self.cancelled:
+                raise SdError("cancelled", "Somebody else needs the device; measure again later.")
+
+        def watch(share: float) -> None:
+            nonlocal sent
+            go_on()
+            if time.monotonic() - sent >= PROGRESS_EVERY:
+                sent = time.monotonic()
+                self.report(type="progress", run=run, share=share)
+
+        try:
+            go_on()
+            if not isinstance(self.source, Measuring):
+                raise SdError("cannot_measure", "This engine cannot measure.")
+            if self.prepare(pair):
+                record = self.source.measure(what, options, watch)
+                self.report(type="measured", run=run, record=record)
+            else:
+                self.report(type="measured", run=run, error=self.fault)
+        except Exception as error:
+            self.report(type="measured", run=run, error=as_error(error))
+        self.cancelled.discard(run)
 
     def _events(self, run: str, pair: str, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return self.source.run(pair, Settings.from_dict(settings), lambda: run in self.cancelled)

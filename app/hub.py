@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.limits import Limits
+from app.measure import Measurements
 from app.worker import Message, Worker
 from kernels.errors import SdError
 from kernels.settings import Settings
@@ -123,6 +124,7 @@ class Hub:
         self.news: Message | None = None  # of the models: loading, ready or failed
         self.ready: str | None = None
         self._crashes: deque[float] = deque(maxlen=CRASHES)
+        self.measurements = Measurements(self)
 
     # --- readers --------------------------------------------------------------------------------
 
@@ -272,11 +274,22 @@ class Hub:
     def _next(self) -> None:
         """Give the device to the first one who waits."""
         # Before the engine has said what it offers it is still starting.
-        if self.running is None and self.waiting and self.worker is not None and self.pairs:
+        if self.running is not None or self.worker is None or not self.pairs:
+            return
+        if self.measurements.busy:
+            if self.waiting:
+                self.measurements.make_way()
+        elif not self.measurements.begin(racers=bool(self.waiting)) and self.waiting:
             race = self.running = self.waiting.popleft()
+            self.measurements.race_begins()
             self.worker.send(
                 do="run", run=race.id, pair=race.pair, settings=race.settings.as_dict()
             )
+
+    def proceed(self) -> None:
+        """Something has changed that others wait for."""
+        self._next()
+        self._tell_places()
 
     def _on_message(self, message: Message) -> None:
         match message["type"]:
@@ -302,6 +315,8 @@ class Hub:
             case "event":
                 if self.running is not None and self.running.id == message["run"]:
                     self._add(self.running, message["event"])
+            case "progress" | "measured":
+                self.measurements.take(message)
             case "over":
                 if self.running is not None and self.running.id == message["run"]:
                     self._over()
@@ -320,6 +335,7 @@ class Hub:
     def _on_exit(self) -> None:
         """The engine has died: its race ends with a message, the others go on with a new engine."""
         self.worker, self.ready, self.news = None, None, None
+        self.measurements.engine_lost()
         self._crashes.append(time.monotonic())
         doomed = [self.running] if self.running is not None else []
         self.running = None

@@ -13,9 +13,12 @@ variable             default  meaning
 ``SD_MAX_PROMPT``    8000     longest prompt, in characters
 ``SD_MAX_QUEUE``     40       races that may wait
 ``SD_MAX_READERS``   500      connections at once
+``SD_MAX_SENTENCE`` 300     longest sentence of figure `mask` to run, in characters
+``SD_MAX_MEASURES`` 12      measurements that one address may ask for in a minute
 ``SD_KEEP_SECONDS``  60       how long a finished race can be fetched after a lost connection
 ``SD_LEAVE_SECONDS`` 15       how long a race waits for a reader whose connection broke
-``SD_WARM``          0        1: load the first pair with the server, not with the first reader
+``SD_WARM``          0        1: load the first pair with the server, not with the first reader, and
+                              measure its roofline while nobody races
 ``SD_SOURCE``        –        ``module:Class``, another source of races (``app/sources.py``)
 ===================  =======  ==================================================================
 """
@@ -37,6 +40,8 @@ class Limits:
     prompt: int = 8000
     queue: int = 40
     readers: int = 500
+    sentence: int = 300
+    measures: int = 12
     keep: float = 60.0
     leave: float = 15.0
 
@@ -61,6 +66,8 @@ class Limits:
             prompt=whole("SD_MAX_PROMPT", cls.prompt, MAX_PROMPT_CHARACTERS),
             queue=whole("SD_MAX_QUEUE", cls.queue),
             readers=whole("SD_MAX_READERS", cls.readers),
+            sentence=whole("SD_MAX_SENTENCE", cls.sentence),
+            measures=whole("SD_MAX_MEASURES", cls.measures),
             keep=float(whole("SD_KEEP_SECONDS", int(cls.keep))),
             leave=float(whole("SD_LEAVE_SECONDS", int(cls.leave))),
         )

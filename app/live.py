@@ -59,7 +59,7 @@ def start() -> None:
     """
     limits()
     if os.environ.get("SD_WARM", "0") not in ("", "0"):
-        IOLoop.current().add_callback(lambda: hub().start())
+        IOLoop.current().add_callback(lambda: hub().measurements.measure_when_idle())
 
 
 def stop() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kernels import pairs
 from kernels.errors import SdError
@@ -25,6 +25,10 @@ Event = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 
 CUSTOM = "custom"
+#: What can be measured on the page (`Measuring`).
+MEASURES = ("roofline", "mask")
+#: Longest sentence of figure `mask`, in tokens: nine passes read it, within about a second.
+MASK_TOKENS = 64
 
 
 class Source(Protocol):
@@ -34,7 +38,8 @@ class Source(Protocol):
         """Return the pairs on offer, the default first, before anything is loaded.
 
         Each is ``{"name", "title", "languages": ["en"], "drafters": ["both", "lookup"],
-        "download": bytes, "memory": bytes}``.
+        "download": bytes, "memory": bytes}``, and ``"measures"``: what of `Measuring` can be done
+        with it; absent for nothing.
         """
         ...
 
@@ -53,6 +58,25 @@ class Source(Protocol):
 
         Raises:
             SdError: the race cannot start or go on.
+        """
+        ...
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A source that also measures: its pairs say what under ``"measures"``."""
+
+    def measure(
+        self, what: str, options: dict[str, Any], watch: Callable[[float], None]
+    ) -> dict[str, Any]:
+        """Return a record made with the pair that was prepared last.
+
+        ``what``: "roofline" (kernels/roofline.py), no options; "mask" (kernels/mask.py), options
+        ``{"sentence"}``. ``watch`` is told several times a second what share is done, 0 to 1; it
+        raises when somebody else needs the device, and that must come through.
+
+        Raises:
+            SdError: it cannot be measured; the code and detail reach the reader.
         """
         ...
 
@@ -79,6 +103,7 @@ class KernelSource:
                 "drafters": _drafters(preset.has_draft),
                 "download": preset.download,
                 "memory": preset.memory,
+                "measures": list(MEASURES),
             }
             for preset in self._presets.values()
         ]
@@ -90,6 +115,7 @@ class KernelSource:
                 "drafters": _drafters(bool(self._draft)),
                 "download": 0,
                 "memory": 0,
+                "measures": list(MEASURES),
             }
             offered.insert(0, custom)
         return offered
@@ -119,6 +145,29 @@ class KernelSource:
         assert self._loaded is not None
         assert self._loaded.name == pair
         return race(self._loaded, settings, cancelled=cancelled, command="live, on the page")
+
+    def measure(
+        self, what: str, options: dict[str, Any], watch: Callable[[float], None]
+    ) -> dict[str, Any]:
+        """Measure with the loaded target."""
+        assert self._loaded is not None
+        target, name = self._loaded.target, self._loaded.target_id
+        if what == "roofline":
+            from kernels import roofline_live
+
+            return roofline_live.measure(target, name, watch=watch)
+        from kernels import mask
+
+        return mask.record(
+            target,
+            None,
+            self._loaded.tokenizer,
+            source=name,
+            sentence=options["sentence"],
+            command="live, on the page",
+            most=MASK_TOKENS,
+            watch=watch,
+        )
 
 
 def _drafters(model: bool) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from kernels.model import load_decoder
 from kernels.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from kernels.cache import Cache
     from kernels.model import Decoder
 
 SCHEMA = "speculative-decoding-live/mask/1"
@@ -42,19 +43,37 @@ def _host(logits: Any) -> Rows:
     return np.asarray(logits.float().cpu() if hasattr(logits, "cpu") else logits, np.float32)
 
 
-def rows_together(decoder: Decoder, tokens: Sequence[int], m: int) -> Rows:
-    """Logits (m + 1, V) of one pass over the last m + 1 of `tokens`."""
+def _ignore(share: float) -> None:
+    """Nobody watches."""
+
+
+def rows_together(
+    decoder: Decoder, tokens: Sequence[int], m: int, cache: Cache | None = None
+) -> Rows:
+    """Logits (m + 1, V) of one pass over the last m + 1 of `tokens`.
+
+    cache: holds the context but its last token, or a beginning of it, as it does again afterwards;
+    None for a new one.
+    """
     start = len(tokens) - m - 1
-    cache = decoder.new_cache(len(tokens))
-    if start > 0:
-        decoder.forward(tokens[:start], cache, last_only=True)
-    return _host(decoder.forward(tokens[start:], cache))
+    cache = cache or decoder.new_cache(len(tokens))
+    if start > cache.length:
+        decoder.forward(tokens[cache.length : start], cache, last_only=True)
+    rows = _host(decoder.forward(tokens[start:], cache))
+    cache.rollback(start)
+    return rows
 
 
-def rows_alone(decoder: Decoder, tokens: Sequence[int], m: int) -> Rows:
-    """The same logits (m + 1, V) from m + 1 passes over one token, each with a cache of its own."""
-    rows = []
+def rows_alone(
+    decoder: Decoder, tokens: Sequence[int], m: int, watch: Callable[[float], None] = _ignore
+) -> Rows:
+    """The same logits (m + 1, V) from m + 1 passes over one token, each with a cache of its own.
+
+    watch: hears before each what share is done; what it raises comes through.
+    """
+    rows: list[Rows] = []
     for at in range(len(tokens) - m - 1, len(tokens)):
+        watch(len(rows) / (m + 1))
         cache = decoder.new_cache(len(tokens))
         if at > 0:
             decoder.forward(tokens[:at], cache, last_only=True)
@@ -62,15 +81,21 @@ def rows_alone(decoder: Decoder, tokens: Sequence[int], m: int) -> Rows:
     return np.stack(rows)
 
 
-def compare(decoder: Decoder, tokenizer: Tokenizer, tokens: Sequence[int], ms: range) -> Any:
+def compare(
+    decoder: Decoder,
+    tokenizer: Tokenizer,
+    tokens: Sequence[int],
+    ms: range,
+    watch: Callable[[float], None] = _ignore,
+) -> Any:
     """What one engine says: both ways of computing, for every m in `ms`.
 
     Returns {"alone": a row a position, "together": [{"m", "rows"}]}; a row holds its first choice
     {"id", "text", "logit"}; rows together add "difference", the largest of any logit between the
     two ways, rows alone "position" and, but for the last, "next": probability and rank of the token
-    that the sentence goes on with.
+    that the sentence goes on with. watch: see rows_alone.
     """
-    alone = rows_alone(decoder, tokens, ms[-1])
+    alone = rows_alone(decoder, tokens, ms[-1], watch)
     first = len(tokens) - ms[-1] - 1
     rows = []
     for i, logits in enumerate(alone):
@@ -79,9 +104,11 @@ def compare(decoder: Decoder, tokenizer: Tokenizer, tokens: Sequence[int], ms: r
         if at + 1 < len(tokens):
             row["next"] = _standing(logits, tokens[at + 1])
         rows.append(row)
-    together = []
-    for m in ms:
-        found = rows_together(decoder, tokens, m)
+    together: list[dict[str, Any]] = []
+    cache = decoder.new_cache(len(tokens))
+    for m in reversed(ms):
+        watch(1.0)
+        found = rows_together(decoder, tokens, m, cache)
         gaps = np.abs(found - alone[-m - 1 :]).max(axis=1)
         together.append(
             {
@@ -92,7 +119,7 @@ def compare(decoder: Decoder, tokenizer: Tokenizer, tokens: Sequence[int], ms: r
                 ],
             }
         )
-    return {"alone": rows, "together": together}
+    return {"alone": rows, "together": together[::-1]}
 
 
 def _first_choice(tokenizer: Tokenizer, logits: Rows) -> dict[str, Any]:
@@ -113,39 +140,55 @@ def _standing(logits: Rows, token: int) -> dict[str, Any]:
 
 def record(
     target: Decoder,
-    witness: Decoder,
+    witness: Decoder | None,
     tokenizer: Tokenizer,
     *,
     source: str,
     sentence: str = SENTENCE,
     command: str = "",
+    most: int | None = None,
+    watch: Callable[[float], None] = _ignore,
 ) -> dict[str, Any]:
-    """Make the record that the figure ships. `source`: where the weights came from.
+    """Make the record that the figure shows.
+
+    witness: None leaves it out, and "engines_apart" with it. source: where the weights came from.
+    most: longest sentence, in tokens; None for the target's context. watch: hears between passes
+    what share is done, 0 to 1; what it raises comes through.
 
     Raises:
-        SdError: `sentence_too_short`, where no token would be left for the context.
+        SdError: `sentence_too_short`, where no token would be left for the context;
+            `sentence_too_long`, with "tokens" and "limit".
     """
     tokens = tokenizer.encode(sentence)
+    most = min(most or target.context_length, target.context_length)
     if len(tokens) < 2:
         raise SdError(
             "sentence_too_short",
             "A context and a drafted token need two tokens at least: give a longer sentence.",
             tokens=len(tokens),
         )
+    if len(tokens) > most:
+        raise SdError(
+            "sentence_too_long",
+            f"The sentence has {len(tokens)} tokens, {most} are allowed: give a shorter one.",
+            tokens=len(tokens),
+            limit=most,
+        )
     ms = range(1, min(M_MAX, len(tokens) - 1) + 1)
     engines = []
     for role, decoder in (("target", target), ("witness", witness)):
+        if decoder is None:
+            continue
         how = decoder.describe()
         engines.append(
             {
                 "role": role,
                 "backend": how.backend,
                 "precision": how.precision,
-                **compare(decoder, tokenizer, tokens, ms),
+                **compare(decoder, tokenizer, tokens, ms, watch),
             }
         )
-    gap = np.abs(rows_alone(target, tokens, ms[-1]) - rows_alone(witness, tokens, ms[-1]))
-    return {
+    made: dict[str, Any] = {
         "schema": SCHEMA,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
@@ -156,9 +199,12 @@ def record(
         "sentence": sentence,
         "tokens": [{"id": t, "text": tokenizer.token_text(t)} for t in tokens],
         "engines": engines,
-        # Largest difference of a logit between the two engines, a position each.
-        "engines_apart": [float(f"{x:.3g}") for x in gap.max(axis=1)],
     }
+    if witness is not None:
+        gap = np.abs(rows_alone(target, tokens, ms[-1]) - rows_alone(witness, tokens, ms[-1]))
+        # Largest difference of a logit between the two engines, a position each.
+        made["engines_apart"] = [float(f"{x:.3g}") for x in gap.max(axis=1)]
+    return made
 
 
 def main(argv: list[str]) -> int:

@@ -48,28 +48,8 @@ from kernels import machine
 SCHEMA = "speculative-decoding-live/roofline/1"
 CPU_TOKENS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 GPU_TOKENS = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    8,
-    12,
-    16,
-    32,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    1024,
-    2048,
-    4096,
-)
+    1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096
+)  # fmt: skip
 #: (rows, columns) of the products: attention output and both halves of the feed-forward network of
 #: a 70B Llama. A CPU measures the first only: there the shape makes no difference.
 SHAPES = ((8192, 8192), (28672, 8192), (8192, 28672))
@@ -195,19 +175,30 @@ class Timing:
     contaminated: bool
 
 
-def time_rounds(subject: Subject, tokens: Sequence[int], seconds: float) -> Timing:
+def time_rounds(
+    subject: Subject,
+    tokens: Sequence[int],
+    seconds: float,
+    watch: Callable[[float], None] = lambda share: None,
+) -> Timing:
     """Visit every k once a round, for `seconds` and until each had VISITS quiet visits.
 
     Rounds, not one k after the other: what drifts (clocks, temperature) meets all k. Gives up on
-    quiet after PATIENCE times `seconds`.
+    quiet after PATIENCE times `seconds`. `watch` hears before each visit what share of the work is
+    done, 0 to 1; what it raises ends the measurement.
     """
     quiet: dict[int, list[list[float]]] = {k: [] for k in tokens}
     disturbed: dict[int, list[list[float]]] = {k: [] for k in tokens}
     for k in tokens:
+        watch(0.0)
         subject.run(k)  # first touch, compilation, graph capture
     start = time.perf_counter()
     for round_ in count(1):
         for k in tokens:
+            spent = time.perf_counter() - start
+            found = sum(min(VISITS, len(visits)) for visits in quiet.values())
+            # Quiet visits are all of it, unless patience ends first.
+            watch(min(1.0, max(found / (VISITS * len(tokens)), spent / (PATIENCE * seconds + 1))))
             began = time.perf_counter()
             times: list[float] = []
             with machine.Contention() as contention:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from kernels import machine, memory, storage, weights
-from kernels.model import load_decoder
+from kernels.model import Decoder, load_decoder
 from kernels.packed import Product, pack
 from kernels.roofline import BYTES, KINDS, Subject
 from kernels.tiles import TILE_ROWS, TiledProduct
@@ -106,26 +106,39 @@ def subjects(
 
 
 def engine(folder: Path) -> Subject:
-    """Whole passes of the model in `folder`, as a prompt of k tokens is read, logits for each."""
+    """Whole passes of the model in `folder`."""
     decoder = load_decoder(folder, device="cpu")
-    most = 1 << 12
-    cache = decoder.new_cache(min(most, decoder.context_length))
+    return whole_passes(decoder, weights.describe(folder), storage.parameter_count(folder))
+
+
+def whole_passes(
+    decoder: Decoder, name: str, parameters: int | None = None, most: int = 1 << 12
+) -> Subject:
+    """Passes of a loaded model, as a prompt of k tokens is read, logits for each.
+
+    name: of its weights. parameters: None for those of the matrices that a pass reads. most: the
+    largest k.
+    """
+    most = min(most, decoder.context_length)
+    cache = decoder.new_cache(most)
     tokens = np.random.default_rng(2).integers(0, decoder.vocab_size, most).tolist()
     about = decoder.describe()
+    size = BYTES[about.precision]
+    parameters = parameters or decoder.weight_bytes // size
 
     def run(k: int) -> float:
         cache.rollback(0)
         start = time.perf_counter()
         decoder.forward(tokens[:k], cache)
+        _synchronise(decoder.device)
         return time.perf_counter() - start
 
-    parameters = storage.parameter_count(folder)
     return Subject(
         kernel=f"{about.backend} decoder, whole passes",
         precision=about.precision,
-        shape=weights.describe(folder),
+        shape=name,
         parameters=parameters,
-        bytes=BYTES[about.precision] * parameters,
+        bytes=size * parameters,
         run=run,
     )
 

@@ -95,32 +95,39 @@ def weights(shape: Shape, precision: str) -> float:
     return shape.parameters * PRECISIONS[precision]
 
 
+def summary(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the figure needs of a record of `kernels.roofline`.
+
+    Of the first series, the engine's own kernel: its points (k, median, p10, p90 in seconds), the
+    bytes they read, the fitted limits, and where, when and how it was measured.
+    """
+    series = record["series"][0]
+    return {
+        "device": record["device"]["name"],
+        "cores": record["device"].get("cores"),
+        "created": record["created"],
+        "command": record["command"],
+        "contaminated": record["contaminated"],
+        "visits": series["visits"],
+        "disturbed": series["disturbed"],
+        "kernel": series["kernel"],
+        "model": series["shape"],
+        "precision": series["precision"],
+        "bytes": series["bytes"],
+        "points": [[p["k"], p["median"], p["p10"], p["p90"]] for p in series["points"]],
+        "flops": series["hard"]["flops"],
+        "bandwidth": series["hard"]["bandwidth"],
+        "error": series["hard"]["error"],
+    }
+
+
 @cache
 def measured() -> dict[str, dict[str, Any]]:
-    """Return the shipped measurements (made by `kernels.roofline`), id → what the figure needs.
-
-    Of each record the first series, the engine's own kernel: its points (k, median, p10, p90 in
-    seconds), the bytes they read, the fitted limits, and where, when and how it was measured.
-    """
-    found = {}
-    for path in sorted((Path(__file__).parent / "recorded").glob("*.json")):
-        record = json.loads(path.read_text("utf-8"))
-        series = record["series"][0]
-        found[f"measured-{path.stem}"] = {
-            "device": record["device"]["name"],
-            "cores": record["device"].get("cores"),
-            "created": record["created"],
-            "command": record["command"],
-            "contaminated": record["contaminated"],
-            "kernel": series["kernel"],
-            "precision": series["precision"],
-            "bytes": series["bytes"],
-            "points": [[p["k"], p["median"], p["p10"], p["p90"]] for p in series["points"]],
-            "flops": series["hard"]["flops"],
-            "bandwidth": series["hard"]["bandwidth"],
-            "error": series["hard"]["error"],
-        }
-    return found
+    """Return the shipped measurements (made by `kernels.roofline`), id → `summary`."""
+    return {
+        f"measured-{path.stem}": summary(json.loads(path.read_text("utf-8")))
+        for path in sorted((Path(__file__).parent / "recorded").glob("*.json"))
+    }
 
 
 @cache

@@ -14,7 +14,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from app import live
+from app import live, measure
 
 SOURCE = "tests.app.fake_source:FakeSource"
 SETTINGS = {"prompt": "the small model", "length": 12, "seed": 3}
@@ -84,7 +84,13 @@ async def visit(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     monkeypatch.setenv("FAKE_PASS_MS", "1")
     monkeypatch.setattr(live, "_hub", None)
     # As in Bokeh's server: (class, options), and the list of other sites that may connect.
-    application = Application([(r"/app/live", live.LiveHandler, {"application_context": None})])
+    context = {"application_context": None}
+    application = Application(
+        [
+            (r"/app/live", live.LiveHandler, context),
+            (r"/app/measure", measure.MeasureHandler, context),
+        ]
+    )
     application.websocket_origins = {"friend.example:80"}  # type: ignore[attr-defined]
     socket, port = bind_unused_port()
     server = HTTPServer(application)

@@ -3,7 +3,10 @@
 ``SD_SOURCE=tests.app.fake_source:FakeSource``; passes of the target last ``FAKE_PASS_MS``
 (default 4). Some prompts provoke: "crash" ends the process, "refuse" raises a known error,
 "break" an unknown one, "slow" makes each pass of the target last 100 ms. ``FAKE_LOAD=fail`` makes
-loading fail until a file named by ``FAKE_LOAD_AGAIN`` exists.
+loading fail until a file named by ``FAKE_LOAD_AGAIN`` exists. It measures, too: a roofline of known
+limits in ``FAKE_MEASURE_STEPS`` steps of 20 ms, disturbed where ``FAKE_MEASURE=disturbed``; not at
+all where it is ``unable``. A sentence with the word "crash" ends the process, one with "slow"
+takes as many steps as the roofline.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels import mask, roofline
 from kernels.errors import SdError
+from kernels.model import Description
 from kernels.race import race
 from kernels.settings import Settings
 from tests.kernels.fakes import FakePair, TabularDecoder
@@ -42,6 +47,9 @@ class WordTokenizer:
     def chat(self, prompt: str) -> list[int]:
         return [1, *self.encode(prompt), 2]
 
+    def token_text(self, token: int) -> str:
+        return self.token_bytes(token).decode()
+
     def token_bytes(self, token: int) -> bytes:
         return b"" if token == END else WORDS[token - 1].encode()
 
@@ -53,6 +61,9 @@ class SlowDecoder(TabularDecoder):
     """Takes its time for each pass, whatever the number of rows, as a memory-bound model does."""
 
     seconds = 0.0
+
+    def describe(self) -> Description:
+        return Description("table", "cpu", "fp32", 1, "a test")
 
     def forward(self, *arguments: Any, **options: Any) -> np.ndarray:
         time.sleep(self.seconds)
@@ -72,6 +83,26 @@ def fake_pair(milliseconds: float) -> FakePair:
     return FakePair(target, draft, WordTokenizer(), name="fake", guarantee="bitwise")
 
 
+#: What a fake measurement finds: bytes a second, FLOP/s.
+BANDWIDTH, FLOPS = 20e9, 300e9
+
+
+def fake_roofline(disturbed: bool) -> dict[str, Any]:
+    """The record of a machine that follows its roofline exactly, 100 million BF16 weights."""
+    subject = roofline.Subject("fake, whole passes", "bf16", "a table", 10**8, 2 * 10**8, float)
+    tokens = (1, 2, 4, 8, 16, 32, 64, 256)
+    seconds = {k: [max(2e8 / BANDWIDTH, k * 2e8 / FLOPS)] * 3 for k in tokens}
+    timing = roofline.Timing(seconds, 24, 20 if disturbed else 0, contaminated=disturbed)
+    return {
+        "schema": roofline.SCHEMA,
+        "created": "2026-11-30T12:00:00Z",
+        "command": "live, on the page",
+        "device": {"name": "Fake processor", "cores": 2},
+        "contaminated": disturbed,
+        "series": [roofline.summarise(subject, timing)],
+    }
+
+
 class FakeSource:
     """See the module."""
 
@@ -80,7 +111,14 @@ class FakeSource:
 
     def describe(self) -> list[dict[str, Any]]:
         drafters = ["both", "model", "lookup"]
-        common = {"languages": ["en"], "drafters": drafters, "download": 0, "memory": 0}
+        common: dict[str, Any] = {
+            "languages": ["en"],
+            "drafters": drafters,
+            "download": 0,
+            "memory": 0,
+        }
+        if os.environ.get("FAKE_MEASURE") != "unable":
+            common["measures"] = ["roofline", "mask"]
         return [
             {"name": "embedded", "title": "A table", **common},
             {"name": "other", "title": "Another table", **common, "languages": ["zh", "en"]},
@@ -113,3 +151,30 @@ class FakeSource:
         self.pair.target.seconds = 0.1 if slow else float(os.environ.get("FAKE_PASS_MS", "4")) / 1e3
         pair_: Any = self.pair
         return race(pair_, settings, cancelled=cancelled, command="a test")
+
+    def measure(
+        self, what: str, options: dict[str, Any], watch: Callable[[float], None]
+    ) -> dict[str, Any]:
+        assert self.pair is not None
+        words = options.get("sentence", "").split()
+        if "crash" in words:
+            os._exit(3)
+        steps = int(os.environ.get("FAKE_MEASURE_STEPS", "5"))
+        if what == "roofline" or "slow" in words:
+            for step in range(steps):
+                watch(step / steps)
+                time.sleep(0.02)
+        if what == "roofline":
+            return fake_roofline(os.environ.get("FAKE_MEASURE") == "disturbed")
+        target: Any = self.pair.target
+        target.seconds = 0.0
+        tokenizer: Any = self.pair.tokenizer
+        return mask.record(
+            target,
+            None,
+            tokenizer,
+            source="a table",
+            sentence=options["sentence"],
+            most=30,
+            watch=watch,
+        )

@@ -26,6 +26,7 @@ class Causal:
     """
 
     vocab_size = VOCABULARY
+    context_length = 64
 
     def __init__(self, leak: float = 0.0) -> None:
         self.leak = leak
@@ -39,6 +40,7 @@ class Causal:
 
     def forward(self, tokens: Sequence[int], cache: Cache, *, last_only: bool = False) -> Any:
         cache.require(len(tokens))
+        del self.seen[cache][cache.length :]
         rows = []
         for token in tokens:
             self.seen[cache].append(token)
@@ -102,6 +104,36 @@ def test_a_record_of_two_engines_and_a_sentence_too_short() -> None:
     assert [run["m"] for run in short["engines"][0]["together"]] == [1, 2]
     with pytest.raises(SdError, match="longer sentence"):
         mask.record(Causal(), Causal(), Letters(), source="x", sentence="a")  # type: ignore[arg-type]
+
+
+def test_a_record_without_a_witness_with_a_bound_and_somebody_watching() -> None:
+    decoder: Any = Causal()
+    shares: list[float] = []
+    found = mask.record(
+        decoder,
+        None,
+        Letters(),
+        source="x",
+        sentence="abcdef",
+        most=6,
+        watch=shares.append,  # type: ignore[arg-type]
+    )
+    whole = mask.record(decoder, decoder, Letters(), source="x", sentence="abcdef")  # type: ignore[arg-type]
+    assert found["engines"] == whole["engines"][:1]
+    assert "engines_apart" not in found
+    # Before each of the m + 1 = 6 single passes, and before each pass over 6, 5, … 2.
+    assert shares == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1] * 5)
+    with pytest.raises(SdError) as long:
+        mask.record(decoder, None, Letters(), source="x", sentence="abcdefg", most=6)  # type: ignore[arg-type]
+    assert (long.value.code, long.value.detail) == (
+        "sentence_too_long", {"tokens": 7, "limit": 6},
+    )  # fmt: skip
+
+    def stop(share: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mask.record(decoder, None, Letters(), source="x", sentence="abc", watch=stop)  # type: ignore[arg-type]
 
 
 @pytest.mark.real_model
