@@ -1,4 +1,4 @@
-"""``python -m app serve``: ``panel serve`` on this folder; ``python -m app load``: readers for it.
+"""``python -m app serve``: ``panel serve`` on this folder; ``build``: the same as files; ``load``.
 
 Everything after ``serve`` goes to ``panel serve`` unchanged. Around it: the address in words, a
 browser if there is one to open, and a port in use is said so with what to do about it.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 DEFAULT_PORT = 5006
 USAGE = """usage: python -m app serve [options of panel serve]
+       python -m app build [-o site] [--base-url URL]   the article as files for any static host
        python -m app load [--readers 200] [--json]      many readers at once, and what they cost
 
   --port 6001                             another port
@@ -96,10 +97,14 @@ def serve(arguments: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Dispatch the command line; prints the usage for anything but ``serve`` and ``load``."""
+    """Dispatch the command line; prints the usage for anything unknown."""
     if arguments[:1] == ["serve"]:
         serve(arguments[1:])
         return
+    if arguments[:1] == ["build"]:
+        from app.static_site import command as build
+
+        sys.exit(build.main(arguments[1:]))
     if arguments[:1] == ["load"]:
         from app.load import command
 

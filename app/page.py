@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,35 +16,35 @@ from markupsafe import Markup, escape
 import content
 import figures
 from app import quiz
-from app.places import Place, Served
+from app.places import Place
 
 THEMES = ("auto", "light", "dark")
-#: Longest value of a URL parameter that reaches a figure's state.
-LONGEST = 4000
+#: The language of who asks for none of ours.
+DEFAULT = "en"
+#: What a page's `lang` attribute says.
+TAGS = {lang: {"zh": "zh-CN"}.get(lang, lang) for lang in content.LANGUAGES}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader asked for: language, theme, and the state of the figures.
+    """What a reader asked for. The figures' state stands in the address too; scripts read it there.
 
     Attributes:
         lang: one of `content.LANGUAGES`.
         theme: "auto", "light" or "dark".
         base: address of the app on its server, without a trailing slash ("/app").
-        state: URL parameters of figures, `{"roofline.k": "5"}`.
     """
 
     lang: str
     theme: str
     base: str
-    state: dict[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(
         cls, *, arguments: Mapping[str, list[bytes]], headers: Mapping[str, str], path: str | None
     ) -> Request:
         """Read a request; anything unknown falls back to a default, nothing is an error."""
-        values = {k: v[-1].decode("utf-8", "replace")[:LONGEST] for k, v in arguments.items() if v}
+        values = {k: v[-1].decode("utf-8", "replace") for k, v in arguments.items() if v}
         lang = values.get("lang", "")
         if lang not in content.LANGUAGES:
             accepted = next((v for k, v in headers.items() if k.lower() == "accept-language"), "")
@@ -54,7 +54,6 @@ class Request:
             lang=lang,
             theme=theme if theme in THEMES else "auto",
             base=(path or "").rstrip("/"),
-            state={k: v for k, v in values.items() if "." in k},
         )
 
 
@@ -70,7 +69,7 @@ def preferred(accept_language: str) -> str:
         primary = tag.split("-")[0].lower()
         if primary in content.LANGUAGES and quality > 0:
             ranked.append((-quality, place, primary))
-    return min(ranked)[2] if ranked else "en"
+    return min(ranked)[2] if ranked else DEFAULT
 
 
 def title(request: Request) -> str:
@@ -89,11 +88,11 @@ def specs(lang: str, place: Place) -> list[dict[str, Any]]:
     """Return the description of every figure, in the order of the article, numbered from 1."""
     return [
         figure.spec(lang, base="")
+        | place.view(figure)
         | {
-            "view": place.view(figure),
             "records": place.records(figure),
             "number": number,
-            "embedUrl": place.figure(figure.id, lang),
+            "embedUrl": place.page(lang, figure.id),
         }
         | ({"chart": place.chart(figure, lang)} if (figure.folder() / "chart.py").exists() else {})
         for number, figure in enumerate(figures.every(), start=1)
@@ -135,10 +134,12 @@ def _shared(lang: str, place: Place) -> dict[str, Any]:
     article = content.article(lang)
     return {
         "lang": lang,
-        "html_lang": {"zh": "zh-CN"}.get(lang, lang),
-        # Not "base" or "title": Bokeh passes its own variables of those names.
+        "html_lang": TAGS[lang],
         "place": place,
         "article": article,
+        "title": article.title,
+        "description": article.description,
+        "locales": {other: content.strings(other)["page.locale"] for other in content.LANGUAGES},
         "lede": with_fallbacks(article.lede, lang),
         "sections": [
             (s.id, s.title, with_fallbacks(s.html, lang))
@@ -188,6 +189,47 @@ def article_page(lang: str, theme: str, place: Place) -> str:
     return _template("index.html").render(_shared(lang, place), theme=theme)
 
 
+def _simple(name: str, lang: str, title: str, place: Place, **more: Any) -> str:
+    """Return a page of words alone."""
+    return _template(name).render(
+        lang=lang,
+        tags=TAGS,
+        html_lang=TAGS[lang],
+        title=title,
+        place=place,
+        languages=content.LANGUAGES,
+        articles={each: content.article(each) for each in content.LANGUAGES},
+        words={each: content.strings(each) for each in content.LANGUAGES},
+        strings=content.strings(lang),
+        **more,
+    )
+
+
+def choice_page(place: Place) -> str:
+    """Return the way in: a choice of language, which a script makes for who has one."""
+    titles = " · ".join(content.article(lang).title for lang in content.LANGUAGES)
+    return _simple("choice.html", DEFAULT, titles, place)
+
+
+def missing_page(place: Place) -> str:
+    """Return what an address that leads nowhere shows."""
+    titles = " · ".join(content.strings(lang)["page.missing"] for lang in content.LANGUAGES)
+    return _simple("missing.html", DEFAULT, titles, place)
+
+
+def numbers_page(lang: str, place: Place) -> str:
+    """Return the table of all numbers by itself; its links to places of the article go there."""
+    section = content.article(lang).numbers
+
+    def outside(match: re.Match[str]) -> str:
+        return match[0] if f'id="{match[1]}"' in section.html else f'href="{home}#{match[1]}"'
+
+    home = escape(place.page(lang))
+    title = f"{section.title} · {content.article(lang).title}"
+    table = re.sub(r'href="#([^"]+)"', outside, section.html)
+    return _simple("numbers.html", lang, title, place, heading=section.title, table=table)
+
+
 def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:
     """Return the page that shows one figure alone, for an iframe.
 
@@ -197,20 +239,25 @@ def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:
     spec = next((s for s in specs(lang, place) if s["id"] == figure_id), None)
     if spec is None:
         raise KeyError(figure_id)
-    shared = _shared(lang, place)
+    fallback = figures.get(figure_id)().describe(lang)
     return _template("figure.html").render(
-        {k: shared[k] for k in ("lang", "html_lang", "place", "modules")},
-        theme=theme,
-        title=f"{spec['strings']['title']} · {content.article(lang).title}",
-        fallback=figures.get(figure_id)().describe(lang),
-        boot=script_json(
-            {
-                "base": place.server,
-                "lang": lang,
-                "strings": interface(lang),
-                "figure": spec | {"pageUrl": place.article(lang).partition("?")[0], "number": None},
-            }
-        ),
+        _shared(lang, place)
+        | {
+            "theme": theme,
+            "figure_id": figure_id,
+            "title": f"{spec['strings']['title']} · {content.article(lang).title}",
+            "description": fallback,
+            "boot": script_json(
+                {
+                    "base": place.server,
+                    "lang": lang,
+                    "pages": {each: place.page(each, figure_id) for each in content.LANGUAGES},
+                    "strings": interface(lang),
+                    "figure": spec
+                    | {"pageUrl": place.page(lang).partition("?")[0], "number": None},
+                }
+            ),
+        }
     )
 
 

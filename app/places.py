@@ -1,4 +1,4 @@
-"""Where a page finds what it needs: on the server, or (app/site) in a folder of files.
+"""Where a page finds what it needs: on the server, or (app/static_site) in a folder of files.
 
 The page and its template ask a `Place` for every address, so that the served page and the built one
 are the same code. An address is relative to the page that holds it, or absolute on its host.
@@ -34,8 +34,8 @@ class Place(ABC):
         """Return the address of the script that starts a page: "article" or "embed"."""
 
     @abstractmethod
-    def view(self, figure: type[Figure]) -> str:
-        """Return what `mount.js` opens a figure's view by."""
+    def view(self, figure: type[Figure]) -> dict[str, str]:
+        """Return where `mount.js` finds a figure's view: "view", a module, or "script"."""
 
     @abstractmethod
     def records(self, figure: type[Figure]) -> dict[str, str]:
@@ -50,16 +50,15 @@ class Place(ABC):
         """Return the address of the article and the words of one language, for a change to it."""
 
     @abstractmethod
-    def article(self, lang: str) -> str:
-        """Return the address of the article in one language."""
+    def page(self, lang: str, figure_id: str | None = None) -> str:
+        """Return the address of the article in one language, or of one of its figures alone."""
 
-    @abstractmethod
-    def figure(self, figure_id: str, lang: str) -> str:
-        """Return the address of the page with one figure alone."""
+    def absolute(
+        self, kind: str, lang: str | None = None, figure_id: str | None = None
+    ) -> str | None:
+        """Return a public address, for those who see a link to the page and not the page.
 
-    def absolute(self, kind: str, lang: str, figure_id: str | None = None) -> str | None:
-        """Return the public address of a "page" or its "card" (the image shown beside a link).
-
+        kind: "page", "card" (the image shown beside a link), "feed", or "choice" (of a language).
         None where the public address is not known.
         """
         return None
@@ -89,9 +88,9 @@ class Served(Place):
         """A module that imports what it needs."""
         return self.file(f"app/static/{name}.js")
 
-    def view(self, figure: type[Figure]) -> str:
+    def view(self, figure: type[Figure]) -> dict[str, str]:
         """The view's module."""
-        return self.file(f"figures/{figure.id}/view.js")
+        return {"view": self.file(f"figures/{figure.id}/view.js")}
 
     def records(self, figure: type[Figure]) -> dict[str, str]:
         """The JSON files themselves."""
@@ -111,10 +110,7 @@ class Served(Place):
         """Made by `routes.Bundle`."""
         return f"{self.base}/content/{lang}.json"
 
-    def article(self, lang: str) -> str:
-        """One page in every language."""
-        return f"{self.base or '/'}?lang={lang}"
-
-    def figure(self, figure_id: str, lang: str) -> str:
-        """One page in every language; embed snippets add the language themselves."""
-        return f"{self.base}/figure/{figure_id}"
+    def page(self, lang: str, figure_id: str | None = None) -> str:
+        """The same page in every language, and a parameter."""
+        path = f"{self.base}/figure/{figure_id}" if figure_id else self.base or "/"
+        return f"{path}?lang={lang}"

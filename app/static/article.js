@@ -183,11 +183,7 @@ function setTheme(theme, save) {
   history.replaceState(history.state, "", `${location.pathname}${url.size ? `?${url}` : ""}${location.hash}`);
 }
 themeSelect.addEventListener("change", () => setTheme(themeSelect.value, true));
-if (!parameters().has("theme")) {
-  let saved = null;
-  try { saved = localStorage.getItem("sd:theme"); } catch { /* none saved */ }
-  if (["light", "dark"].includes(saved)) setTheme(saved, false);
-}
+themeSelect.value = root.dataset.theme ?? "auto"; // as theme.js has left it
 
 // --- where the reader is --------------------------------------------------------------------------
 
@@ -202,6 +198,10 @@ function progress() {
 }
 addEventListener("scroll", () => { if (!ticking) { ticking = true; requestAnimationFrame(progress); } }, { passive: true });
 addEventListener("resize", progress);
+
+// A link to this state may name the other language, and a built copy has a page for each.
+const asked = parameters().get("lang");
+if (asked !== lang && homes.has(asked)) location.replace(addressIn(asked));
 
 restoreQuiz();
 await mountAll();

@@ -1,0 +1,45 @@
+"""A static host for the tests: a folder under a sub-path, as GitHub Pages serves a project."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+PREFIX = "/some/where"
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Only what is below the sub-path exists; 404.html is the answer for the rest of it."""
+
+    def translate_path(self, path: str) -> str:
+        if not path.startswith(f"{PREFIX}/"):
+            return "/nowhere"
+        return super().translate_path(path.removeprefix(PREFIX))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        body = (Path(self.directory) / "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serve(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serve a folder; yields its address without a trailing slash."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}{PREFIX}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
