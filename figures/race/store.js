@@ -35,6 +35,7 @@ function createStore(model) {
       phase: "idle", // idle, asked, running
       place: null, // races before ours
       run: null, // the last live run, on show or not
+      shared: false, // a class watches it: asked for and heard through the room, not over our own line
     },
     subscribe(fn) { listeners.add(fn); return () => listeners.delete(fn); },
 
@@ -78,9 +79,17 @@ function createStore(model) {
       open();
     },
 
-    /** Ask for a live race. */
+    /** Ask for a live race; on a teacher's page (app/static/room.js) for the whole class. */
     start(pair, settings) {
       store.error = null;
+      const askForAll = model.get("raceForAll");
+      if (askForAll) {
+        Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, shared: true });
+        askForAll({ do: "run", pair, settings });
+        changed();
+        return;
+      }
+      store.live.shared = false;
       Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, request: { do: "run", pair, settings } });
       attempts = 0;
       if (store.live.connection === "open") send(store.live.request);
@@ -91,10 +100,20 @@ function createStore(model) {
     /** End our race, wherever it stands. */
     cancel() {
       if (store.live.phase === "idle") return;
-      if (store.live.connection === "open" && store.live.race) send({ do: "cancel" });
+      if (store.live.shared) {
+        const askForAll = model.get("raceForAll");
+        askForAll ? askForAll({ do: "cancel" }) : over({ code: "cancelled", detail: {} });
+      } else if (store.live.connection === "open" && store.live.race) send({ do: "cancel" });
       else { over({ code: "cancelled", detail: {} }); send({ do: "cancel" }); }
       changed();
     },
+
+    /** Watch a race of the class; what the room says of it comes to `hear`. */
+    watch(race) {
+      if (!store.live.shared) store.cancel();
+      Object.assign(store.live, { phase: "asked", place: null, race, have: 0, shared: true });
+    },
+    hear: (message) => receive(message),
   };
 
   function show(run, kind, name) {
@@ -116,7 +135,8 @@ function createStore(model) {
     socket.onopen = () => {
       if (mine !== socket) return;
       store.live.connection = "open";
-      const { race, have, phase, request } = store.live;
+      const { race, have, phase, request, shared } = store.live;
+      if (shared) return changed();
       if (race) send({ do: "resume", race, have });
       else if (phase === "asked") send(request);
       changed();
@@ -130,7 +150,7 @@ function createStore(model) {
   function closed() {
     socket = null;
     store.live.connection = "lost";
-    if (store.live.phase !== "idle") {
+    if (store.live.phase !== "idle" && !store.live.shared) {
       if (attempts < RETRY_MS.length) timer = setTimeout(open, RETRY_MS[attempts++]);
       else over({ code: "connection_lost", detail: {} });
     }
@@ -138,7 +158,7 @@ function createStore(model) {
   }
 
   function over(error) {
-    Object.assign(store.live, { phase: "idle", place: null, race: null });
+    Object.assign(store.live, { phase: "idle", place: null, race: null, shared: false });
     if (error) store.error = error;
   }
 

@@ -3,7 +3,9 @@
 // reset, copy link, embed. A view fills the stage and the controls.
 
 import { adoptStyle, h, uid, scope } from "#sd/dom.js";
+import { createBet } from "#sd/bet.js";
 import { button } from "#sd/controls.js";
+import { createEmbed } from "#sd/embed.js";
 import { fillTemplate } from "#sd/format.js";
 import { reset, update, publicState } from "#sd/model.js";
 
@@ -39,28 +41,7 @@ export function frame({ model, el }) {
   const panels = {};
   const foot = h("div", { class: "sd-foot" });
 
-  // --- the guess -------------------------------------------------------------------------------
-  const betCount = Object.keys(model.get("strings")).filter((k) => /^bet\.option\.\d+$/.test(k)).length;
-  let revealed = model.get("betAnswer") ?? null; // an index, or null until the view knows
-  let why = {};
-  const betWhy = h("p", { class: "sd-bet-why", "aria-live": "polite" });
-  const betButtons = Array.from({ length: betCount }, (_, i) =>
-    button(on, t(`bet.option.${i + 1}`), () => update(model, { bet: i })));
-  const drawBet = () => {
-    const choice = model.get("bet");
-    betButtons.forEach((b, i) => {
-      b.setAttribute("aria-pressed", String(choice === i));
-      const known = choice >= 0 && revealed !== null;
-      if (known && i === revealed) b.dataset.verdict = "right";
-      else if (known && i === choice) b.dataset.verdict = "wrong";
-      else delete b.dataset.verdict;
-    });
-    const text = choice < 0 ? "" : revealed === null ? t("ui.bet_wait") : t("bet.why", why);
-    if (betWhy.textContent !== text) betWhy.textContent = text;
-  };
-  const bet = betCount === 0 ? null : h("div", { class: "sd-bet", role: "group", "aria-label": t("ui.bet") },
-    h("p", {}, h("b", {}, t("ui.bet"), " "), t("bet.question")), h("div", { class: "sd-bet-options" }, betButtons), betWhy);
-  if (bet) on.follow(model, "bet", drawBet);
+  const bet = createBet(on, model, t);
 
   // --- panels behind the buttons of the foot -----------------------------------------------------
   const panel = (name, label, ...content) => {
@@ -83,14 +64,14 @@ export function frame({ model, el }) {
   const numbers = panel("table", t("ui.table"), h("div", { class: "sd-tablewrap", tabindex: 0, role: "region", "aria-label": t("ui.table") }, table));
 
   const copied = h("span", { "aria-live": "polite", class: "sd-note" });
-  const copy = async (text) => {
+  const copy = async (text, note = copied) => {
     try {
       await navigator.clipboard.writeText(text);
-      copied.textContent = t("ui.copied");
+      note.textContent = t("ui.copied");
     } catch {
       // No clipboard (an insecure origin, a refused permission): show the text to copy by hand.
-      copied.replaceChildren(t("ui.copy_failed"), " ", h("input", { type: "text", value: text, readonly: true, "aria-label": t("ui.copy_link"), onfocus: (e) => e.target.select() }));
-      copied.querySelector("input").focus();
+      note.replaceChildren(t("ui.copy_failed"), " ", h("input", { type: "text", value: text, readonly: true, "aria-label": t("ui.copy_link"), onfocus: (e) => e.target.select() }));
+      note.querySelector("input").focus();
     }
   };
   const pageUrl = () => {
@@ -99,20 +80,11 @@ export function frame({ model, el }) {
     return `${base}?${q}#figure-${id}`;
   };
   const link = button(on, t("ui.copy_link"), () => copy(pageUrl()), { quiet: true });
-  const snippet = h("pre", { tabindex: 0 });
-  const embedUrl = model.get("embedUrl");
-  const embed = embedUrl ? panel("embed", t("ui.embed"), h("p", {}, t("ui.embed_hint")), snippet,
-    button(on, t("ui.copy"), () => copy(snippet.textContent))) : null;
-  if (embed) on.follow(model, "*", () => {
-    const url = new URL(embedUrl, location.href);
-    url.search = [`lang=${model.get("lang")}`, query(model)].filter(Boolean).join("&");
-    snippet.textContent = `<iframe src="${url.href.replaceAll("&", "&amp;")}" title="${t("title").replaceAll('"', "&quot;")}" width="100%" height="640" loading="lazy" style="border:0"></iframe>`;
-  });
-  foot.append(button(on, t("ui.reset"), () => reset(model), { quiet: true }), puzzle, numbers, h("span", { class: "sd-spacer" }), link, embed ?? "", copied);
+  const embed = createEmbed({ on, model, t, copy });
+  foot.append(button(on, t("ui.reset"), () => reset(model), { quiet: true }), puzzle, numbers, h("span", { class: "sd-spacer" }), link, embed?.toggle ?? "", copied);
 
-  const clamped = model.get("clamped") ?? [];
-  for (const { name, value } of clamped)
-    notes.append(h("p", { class: "sd-warn" }, t("ui.clamped", { name: `${id}.${name}`, value })));
+  for (const { name, value, unknown } of model.get("clamped") ?? [])
+    notes.append(h("p", { class: "sd-warn" }, unknown ? t("ui.unknown_setting", { name }) : t("ui.clamped", { name: name in model.get("schema") ? `${id}.${name}` : name, value })));
 
   // --- values that come from other figures (shared.js) ---------------------------------------------
   const shared = h("p", { class: "sd-shared" });
@@ -130,7 +102,7 @@ export function frame({ model, el }) {
     h("div", { class: "sd-head" },
       h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("span", { class: "sd-number" }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
     h("p", { class: "sd-try" }, h("b", {}, t("ui.try_first"), " "), t("try")),
-    notes, bet, shared, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, panels.embed?.element);
+    notes, bet.element, shared, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, embed?.dialog);
   el.append(root);
   on.add(() => root.remove());
 
@@ -157,7 +129,7 @@ export function frame({ model, el }) {
         h("tbody", {}, rows.slice(1).map((r) => h("tr", {}, r.map((c, i) => (i === 0 ? h("th", { scope: "row" }, c) : h("td", {}, c)))))));
     },
     /** The answer to the bet is known: option index, and values for `bet.why`. */
-    reveal(index, values = {}) { revealed = index; why = values; if (bet) drawBet(); },
+    reveal: bet.reveal,
     /** The puzzle's condition holds. */
     solve() { if (!model.get("solved")) update(model, { solved: true }); },
     end() { on.end(); },
