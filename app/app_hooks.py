@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from app import live, routes
+from app.classroom import address, pages
 
 # This module is read while the application is built, before the server exists: the one moment at
 # which per-application routes can still be added.
 routes.register()
+pages.register()
 
 
 def on_server_loaded(server_context: Any) -> None:
-    """Start the worker that owns the device."""
+    """Start the worker that owns the device; tell the owner the teacher's secret link."""
     live.start()
+    print(address.announcement(), flush=True)
 
 
 def on_server_unloaded(server_context: Any) -> None:

@@ -10,6 +10,7 @@ file                            keys
 ``glossary.toml``               ``term.<id>.term``, ``term.<id>.definition``
 ``numbers.toml``                ``number.<key>`` (what the number is)
 ``quiz.toml``                   ``quiz.1.question``, …
+``classroom.toml``              ``class.student.label``, …
 ==============================  ==================================
 """
 
@@ -75,6 +76,7 @@ def strings(lang: str) -> Strings:
         ("term.", home / "glossary.toml"),
         ("number.", home / "numbers.toml"),
         ("quiz.", home / "quiz.toml"),
+        ("class.", home / "classroom.toml"),
         *((f"figure.{path.stem}.", path) for path in sorted((home / "figures").glob("*.toml"))),
     ]
     found: dict[str, str] = {}

@@ -9,7 +9,7 @@ import socket
 import sys
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import psutil  # type: ignore[import-untyped]
 import segno
@@ -58,13 +58,19 @@ def public_url() -> str | None:
     return checked
 
 
-def announcement(prefix: str = "") -> str:
-    """Return what the terminal says when the server starts. An owner's own key is not printed."""
+def announcement() -> str:
+    """Return what the terminal says when the server starts. An owner's own key is not printed.
+
+    Raises:
+        ValueError: ``SD_TEACHER_KEY`` or ``SD_PUBLIC_URL`` cannot be used.
+    """
     own = "SD_TEACHER_KEY" in os.environ and bool(os.environ["SD_TEACHER_KEY"])
-    secret = "<SD_TEACHER_KEY>" if own else key()
+    secret = key()
     port, _ = listening()
-    base = public_url() or f"http://localhost:{port}{prefix}/app"
-    return f"For a teacher, not to be passed on: {base}?mode=present#teacher={secret}"
+    prefix = _argument("--prefix", "").strip("/")
+    base = public_url() or f"http://localhost:{port}/{prefix}{'/' if prefix else ''}app"
+    shown = "<SD_TEACHER_KEY>" if own else quote(secret, safe="")
+    return f"For a teacher, not to be passed on: {base}?mode=present#teacher={shown}"
 
 
 def listening() -> tuple[int, bool]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from app.classroom.room import Room, SharedRace
-from app.hub import Hub, Reader
+from app.hub import Hub
+from app.readers import Reader
 
 EVENTS = '{"type":"events"'
 
@@ -26,7 +26,6 @@ class Stage:
         self._race = SharedRace()
         self._names = ("", "")
         self._count = 0
-        self._pumping: asyncio.Task[None] | None = None
 
     def run(self, pair: str, settings: dict[str, Any]) -> None:
         """Start a race for all; it replaces the one before.
@@ -37,7 +36,7 @@ class Stage:
         if self.reader is None:
             reader = Reader(self._write)
             self.hub.join(reader)
-            self.reader, self._pumping = reader, asyncio.create_task(reader.pump())
+            self.reader = reader
         race = self.hub.ask(self.reader, pair, settings)
         # The hub's id lets a page take a race over (`resume`); the class knows it by another name.
         self._count += 1
@@ -55,9 +54,6 @@ class Stage:
         if self.reader is not None:
             self.hub.leave(self.reader, broken=False)
             self.reader = None
-        if self._pumping is not None:
-            self._pumping.cancel()
-            self._pumping = None
 
     async def _write(self, text: str) -> None:
         """Take what the hub sends to its reader: a race's events are for all, news for teachers."""
