@@ -83,18 +83,16 @@ def bundle(entries: Iterable[Path], *, without: Iterable[Path] = ()) -> str:
         FileNotFoundError: a module is not there.
     """
     known = {module.key for entry in without for module in _chain(entry)}
-    wanted: dict[str, Module] = {}
-    lines = []
+    lines: dict[str, None] = {}
     for entry in entries:
         chain = _chain(entry)
-        wanted |= {module.key: module for module in chain if module.key not in known}
+        lines |= {module.code: None for module in chain if module.key not in known}
         if entry.name == "view.js":
-            lines.append(f"views.{entry.parent.name}=modules[{_quoted(chain[-1].key)}];")
+            lines[f"views.{entry.parent.name}=modules[{_quoted(chain[-1].key)}];"] = None
     script = "\n".join(
         [
             '(()=>{"use strict";',
             "const modules=globalThis.sdModules??={},views=globalThis.sdViews??={};",
-            *(module.code for module in wanted.values()),
             *lines,
             "})();\n",
         ]

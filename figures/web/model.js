@@ -33,13 +33,14 @@ export function clampTo(entry, value) {
 /**
  * @param schema  name → { type, default, min, max, step, choices, unit, private }
  * @param state   values that differ from the defaults
+ * @param refused what an address asked for besides: [{ name, value }] or [{ name, unknown: true }]
  * @param extras  read-only things a view needs: strings, lang, data, …
  * @param onSave  called by save_changes() with the model
  */
-export function createModel({ schema, state = {}, extras = {}, onSave = () => {} }) {
+export function createModel({ schema, state = {}, refused = [], extras = {}, onSave = () => {} }) {
   const values = new Map();
   const handlers = new Map();
-  const clamped = [];
+  const clamped = [...refused];
   for (const [name, entry] of Object.entries(schema)) {
     if (name in state) {
       const [value, changed] = clampTo(entry, state[name]);

@@ -4,10 +4,10 @@ import { createModel } from "#sd/model.js";
 import { loadScript } from "#sd/data.js";
 import { h } from "#sd/dom.js";
 
-/** Make the model of a figure. `state` wins over what the description says. */
-export function modelOf(spec, { state = {}, onSave, extras = {} } = {}) {
+/** Make the model of a figure. `state` wins over what the description says; `refused` is shown as a note. */
+export function modelOf(spec, { state = {}, refused, onSave, extras = {} } = {}) {
   const { schema, strings, lang, data, id, number, betAnswer, ...rest } = spec;
-  return createModel({ schema, state: { ...spec.state, ...state }, onSave, extras: { ...rest, id, number, betAnswer, strings, lang, data, ...extras } });
+  return createModel({ schema, state: { ...spec.state, ...state }, refused, onSave, extras: { ...rest, id, number, betAnswer, strings, lang, data, ...extras } });
 }
 
 /**

@@ -1,0 +1,258 @@
+"""One figure as one HTML file that asks nothing of anybody: for a blog, a disk, an archive."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bokeh
+
+import content
+import figures
+from figures.export.bundle import ROOT, bundle, view
+from figures.figure import Figure, clamp
+
+THEMES = ("auto", "light", "dark")
+#: What stands around the stage: all of it, without guess, puzzle and links, or nothing.
+CONTROLS = ("all", "few", "none")
+START = Path(__file__).parent / "start.js"
+WEB = ROOT / "figures" / "web"
+BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+
+
+class ExportError(ValueError):
+    """A figure cannot be exported as asked; the message says what can be."""
+
+
+def standalone(
+    figure_id: str,
+    *,
+    lang: str = "en",
+    theme: str = "auto",
+    state: Mapping[str, Any] | None = None,
+    controls: str = "all",
+    assets: str | None = None,
+    records: tuple[str, ...] | None = None,
+    still: bool = False,
+) -> str:
+    """Return the page of one figure as text.
+
+    Args:
+        figure_id: which figure.
+        lang: language of its words.
+        theme: "light", "dark", or "auto": as the reader's system, or as the page around a frame.
+        state: values of the figure's parameters; what "reset" goes back to.
+        controls: "all"; "few", without guess, puzzle and links; "none", the stage alone.
+        assets: address of the folder with shared library files (`library_files`), as seen from the
+            page; None puts them into the page.
+        records: the recorded data that goes along, by name; None takes all.
+        still: draw charts as SVG and move nothing (`figures.export.still`).
+
+    Raises:
+        ExportError: an option or a parameter is unknown, or a value is out of its bounds.
+    """
+    figure = _figure(figure_id)
+    _one_of("language", lang, content.LANGUAGES)
+    _one_of("theme", theme, THEMES)
+    _one_of("controls", controls, CONTROLS)
+    spec = _spec(figure, lang, state or {}, records)
+    scripts = []
+    library = None
+    if spec.get("chart"):
+        if still:
+            _as_svg(spec["chart"]["item"])
+        if assets is None:
+            scripts.append(BOKEH.read_text(encoding="utf-8"))
+        else:
+            library = f"{assets.rstrip('/')}/{library_name()}"
+            spec["chart"]["library"] = library
+        spec["chart"]["item"] = _packed(spec["chart"]["item"])
+    scripts.append(bundle([view(figure_id), START]))
+    words = figure.words(lang)
+    boot = {
+        "lang": lang,
+        "strings": {k: v for k, v in words.items() if k.startswith("ui.")},
+        "figure": spec,
+    }
+    return _page(
+        figure,
+        lang=lang,
+        theme=theme,
+        controls=controls,
+        boot=boot,
+        scripts=scripts,
+        style=style(),
+        inline_styles=bool(spec.get("chart")),
+        files=library is not None,
+    )
+
+
+def library_name() -> str:
+    """Return the name of the file that holds BokehJS in an assets folder."""
+    return f"bokeh-{bokeh.__version__}.min.js"
+
+
+def library_files() -> dict[str, bytes]:
+    """Return the files that pages made with `assets` share: name → content."""
+    return {library_name(): BOKEH.read_bytes()}
+
+
+def style() -> str:
+    """Return the style sheets of a figure, without comments and indentation."""
+    css = "".join((WEB / name).read_text(encoding="utf-8") for name in ("tokens.css", "figure.css"))
+    return re.sub(r"\s*\n\s*", "\n", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).strip()
+
+
+def set_state(figure: type[Figure], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figure's schema with other defaults.
+
+    Raises:
+        ExportError: the figure has no such parameter, or the value is out of its bounds.
+    """
+    schema = figure.schema()
+    public = [name for name, entry in schema.items() if not entry.get("private")]
+    for name, value in state.items():
+        if name not in public:
+            raise ExportError(
+                f"{figure.id} has no parameter {name!r}; it has {', '.join(sorted(public))}"
+            )
+        kept, changed = clamp(schema[name], value)
+        if changed:
+            raise ExportError(f"{name}={value} is out of bounds: {_bounds(schema[name])}")
+        schema[name] = schema[name] | {"default": kept}
+    return schema
+
+
+def _bounds(entry: Mapping[str, Any]) -> str:
+    match entry["type"]:
+        case "choice":
+            return f"one of {', '.join(map(str, entry['choices']))}"
+        case "boolean":
+            return "true or false"
+        case "text":
+            return f"at most {entry['maxLength']} characters"
+        case kind:
+            return f"{kind} from {entry.get('min', '−∞')} to {entry.get('max', '∞')}"
+
+
+def _figure(figure_id: str) -> type[Figure]:
+    if figure_id not in figures.IDS:
+        raise ExportError(f"no figure {figure_id!r}; there are {', '.join(figures.IDS)}")
+    return figures.get(figure_id)
+
+
+def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ExportError(f"{what} {value!r} is none of {', '.join(allowed)}")
+
+
+def _spec(
+    figure: type[Figure], lang: str, state: Mapping[str, Any], records: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """Return the figure's description with everything inside it that it would otherwise fetch."""
+    spec = figure.spec(lang, base="")
+    found = figure.records()
+    for name in records or ():
+        _one_of(f"record of {figure.id}", name, tuple(found))
+    spec |= {
+        "view": None,
+        "schema": set_state(figure, state),
+        "records": {
+            name: _packed(json.loads(path.read_bytes()))
+            for name, path in found.items()
+            if records is None or name in records
+        },
+        # A frame of this very file: whoever has it may show it.
+        "embedUrl": "",
+    }
+    chart = figure.chart(lang)
+    return spec | ({"chart": {"item": chart}} if chart else {})
+
+
+def _as_svg(item: Any) -> None:
+    """Make every plot of a `json_item` draw SVG instead of a canvas."""
+    if isinstance(item, dict):
+        if item.get("name") == "Figure" and isinstance(item.get("attributes"), dict):
+            item["attributes"]["output_backend"] = "svg"
+        for value in item.values():
+            _as_svg(value)
+    elif isinstance(item, list):
+        for value in item:
+            _as_svg(value)
+
+
+def _packed(value: Any) -> dict[str, str]:
+    """Compress JSON for `readData`; the same input gives the same text."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return {"gzip": base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()}
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _page(
+    figure: type[Figure],
+    *,
+    lang: str,
+    theme: str,
+    controls: str,
+    boot: Mapping[str, Any],
+    scripts: list[str],
+    style: str,
+    inline_styles: bool,
+    files: bool,
+) -> str:
+    """Write the page. Its policy lets in what it holds and nothing else.
+
+    BokehJS writes style elements of its own, so a chart's page cannot name its styles by hash.
+    """
+    words = figure.words(lang)
+    public = {n: e["default"] for n, e in boot["figure"]["schema"].items() if not e.get("private")}
+    described = figure(**public).describe(lang)
+    data = json.dumps(boot, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    allowed = " ".join([*(["'self' file:"] if files else []), *map(_digest, scripts)])
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {allowed}",
+            f"style-src {chr(39) + 'unsafe-inline' + chr(39) if inline_styles else _digest(style)}",
+            "img-src data: blob:",
+            "worker-src blob:",
+            # The preview of itself behind "embed".
+            "frame-src 'self' file:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    attributes = f'lang="{ {"zh": "zh-CN"}.get(lang, lang) }" data-lang="{lang}"'
+    attributes += f' data-theme="{theme}"' if theme != "auto" else ""
+    attributes += f' data-controls="{controls}"' if controls != "all" else ""
+    title = f"{words['title']} · {content.article(lang).title}"
+    library = boot["figure"].get("chart", {}).get("library")
+    run = "\n".join(f"<script>{script}</script>" for script in scripts)
+    return f"""<!DOCTYPE html>
+<html {attributes}>
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="speculative-decoding-live: figures export {figure.id}">
+<title>{html.escape(title)}</title>
+<style>{style}</style>
+</head>
+<body class="sd-alone">
+<main id="figure"><p>{html.escape(described)}</p></main>
+<script type="application/json" id="boot">{data}</script>
+{f'<script src="{html.escape(library)}"></script>' if library else ""}
+{run}
+</body>
+</html>
+"""
