@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick lint format bench bench-figures gpu-check audit pin clean
+.PHONY: help serve test test-quick lint format bench bench-figures bench-site gpu-check audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ bench: $(RUN) ## measure the engine on this machine, one JSON line
 
 bench-figures: $(DEV) ## frame times while a figure is dragged, one JSON line each
 	@$(PY) -m tests.browser.bench_figures
+
+bench-site: $(DEV) ## what a reader of the built copy downloads, one JSON line
+	@$(PY) -m tests.browser.bench_site
 
 gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
 	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)
