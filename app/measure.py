@@ -10,7 +10,7 @@ tells of the roofline and starts nothing.
 =========  =========================================================================================
 none       ``able``: whether the engine can; null before it has started (only to GET)
 waiting    races come first, or others who asked
-loading    the models, ``stage`` ``done`` ``total`` as in the race's news
+loading    engine and models: ``stage`` ``done`` ``total`` as in the race's news, or null
 running    ``share``, 0 to 1
 done       ``record`` (mask), ``measured`` and ``age`` in seconds (roofline)
 refused    ``error``: ``code`` and ``detail``
@@ -211,8 +211,8 @@ class Measurements:
             return {"state": "done", "measured": job.result, "age": round(age)}
         if job.share is not None:
             return {"state": "running", "share": round(job.share, 3)}
-        news = self._hub.news
-        if self._hub.running is None and news is not None and news["type"] == "loading":
+        if self._hub.running is None and self._hub.ready is None:
+            news = self._hub.news or {}
             return {"state": "loading"} | {k: news.get(k) for k in ("stage", "done", "total")}
         return {"state": "waiting"}
 

@@ -22,6 +22,7 @@ import content
 import figures
 from app import page
 from app.live import LiveHandler
+from app.measure import MeasureHandler
 from app.places import Served
 
 FIGURES = Path(figures.__file__).parent
@@ -164,6 +165,7 @@ ROUTES: list[tuple[str, type[RequestHandler]]] = [
     (r"/figure/(\w+)", FigurePage),
     (r"/health", Health),
     (r"/live", LiveHandler),
+    (r"/measure", MeasureHandler),
 ]
 
 

@@ -4,6 +4,20 @@ export const PRECISIONS = { bf16: 2, int8: 1, int4: 0.5 };
 export const K_MAX = 8192;
 export const PREFILL = 2048;
 
+/** The machine that serves the page; `model.py` says what stands in for it until it has been measured. */
+export const LIVE = "live";
+
+/** `data` with the measurement of this server, if there is one: what `model.py` calls a summary. */
+export function withLive(data, measured) {
+  if (!measured) return { ...data, measured: { ...data.measured, [LIVE]: Object.values(data.measured)[0] } };
+  const { device: name, flops, bandwidth } = measured;
+  return {
+    ...data,
+    hardware: { ...data.hardware, [LIVE]: { name, flops, bandwidth, memory: 0, source: "measured", unconfirmed: [] } },
+    measured: { ...data.measured, [LIVE]: measured },
+  };
+}
+
 const used = (shape) => shape.active || shape.parameters;
 
 /** Parameters read by a pass over `tokens` tokens; for a mixture of experts, in expectation. */

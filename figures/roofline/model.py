@@ -25,6 +25,9 @@ K_MAX = 8192
 #: A prompt of this length stands for prefill.
 PREFILL = 2048
 CUSTOM = "custom"
+#: The machine that serves the page, once it has been measured (app/measure.py). Here, where nothing
+#: is measured, and on the page until then, the first shipped machine stands in for it.
+LIVE = "live"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
     """Return what the figure needs of a record of `kernels.roofline`.
 
     Of the first series, the engine's own kernel: its points (k, median, p10, p90 in seconds), the
-    bytes they read, the fitted limits, and where, when and how it was measured.
+    bytes they read, the fitted limits and their knee, and where, when and how it was measured.
     """
     series = record["series"][0]
     return {
@@ -117,6 +120,7 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
         "points": [[p["k"], p["median"], p["p10"], p["p90"]] for p in series["points"]],
         "flops": series["hard"]["flops"],
         "bandwidth": series["hard"]["bandwidth"],
+        "knee": series["hard"]["knee"],
         "error": series["hard"]["error"],
     }
 
@@ -133,7 +137,8 @@ def measured() -> dict[str, dict[str, Any]]:
 @cache
 def devices() -> dict[str, Hardware]:
     """Return data sheets and measured machines (at their fitted limits), id → device."""
-    return presets() | {
+    machines = {
         key: Hardware(m["device"], m["flops"], m["bandwidth"], 0.0, "measured")
         for key, m in measured().items()
     }
+    return presets() | machines | {LIVE: next(iter(machines.values()))}

@@ -8,7 +8,8 @@ import { num, duration, si, percent } from "#sd/format.js";
 import { slider, select, segments, toggle, numberField } from "#sd/controls.js";
 import { linear, log, ticks, clamp } from "#sd/scale.js";
 import { embedChart, near } from "#sd/chart.js";
-import { frame, measuredPoints, K_MAX, PREFILL } from "./model.js";
+import { measureButton, measuring } from "#sd/measure.js";
+import { frame, measuredPoints, withLive, K_MAX, LIVE, PREFILL } from "./model.js";
 
 const PARAMS = ["k", "m", "hardware", "model", "precision", "batch", "context", "flops_share", "bandwidth_share", "custom_tflops", "custom_gbs", "custom_gb"];
 /** Where the slider stops: every value up to 16, then about twelve a factor of two, powers of two exact. */
@@ -53,7 +54,10 @@ function rows(t, lang, p, f) {
 export function render({ model, el }) {
   const f = figureFrame({ model, el });
   const { on, t, lang } = f;
-  const data = model.get("data");
+  const here = measuring(model), asked = { what: "roofline" };
+  /** The measurement of this server, unless it was disturbed: then it is no fact. */
+  const liveOne = () => { const last = here.found(asked)?.measured; return last && !last.contaminated ? last : null; };
+  let data = withLive(model.get("data"), liveOne());
   const state = () => Object.fromEntries(PARAMS.map((name) => [name, model.get(name)]));
 
   // --- the stage: chart with its marker, then the timeline --------------------------------------
@@ -72,8 +76,9 @@ export function render({ model, el }) {
 
   // --- controls ---------------------------------------------------------------------------------
   const sheets = Object.entries(data.hardware).filter(([id]) => !data.measured[id]).map(([id, x]) => [id, x.name + (x.unconfirmed.length ? " *" : "")]);
-  const measured = Object.entries(data.measured).map(([id, x]) => [id, t("control.measured_device", { name: x.device, cores: x.cores })]);
-  const hardwareOptions = [[t("control.measured"), measured], [t("control.sheets"), [...sheets, ["custom", t("control.custom")]]]];
+  const nameOf = ({ device, cores }) => (cores ? t("control.measured_device", { name: device, cores }) : device);
+  const measured = Object.entries(data.measured).filter(([id]) => id !== LIVE).map(([id, x]) => [id, nameOf(x)]);
+  const hardwareOptions = [[t("control.measured"), [[LIVE, ""], ...measured]], [t("control.sheets"), [...sheets, ["custom", t("control.custom")]]]];
   // A machine that was measured is met with the model that the race runs, not with 70B.
   let lastHardware = model.get("hardware");
   on.follow(model, "hardware", () => {
@@ -97,6 +102,12 @@ export function render({ model, el }) {
     h("p", { class: "sd-note" }, t("note.beyond")));
   if (model.get("context") > 0 || model.get("flops_share") < 1 || model.get("bandwidth_share") < 1) beyond.open = true;
   const source = h("p", { class: "sd-note" });
+  const measure = measureButton(on, model, {
+    t, request: () => ({ ...asked, again: here.found(asked) !== null }),
+    label: () => t(here.found(asked) ? "control.measure_again" : "control.measure"),
+    note: ({ state, measured }) => (state === "none" ? t("note.measure") : measured.contaminated ? t("note.disturbed", { disturbed: measured.disturbed, visits: measured.visits }) : t("note.measured_here", { bandwidth: si(measured.bandwidth, "B/s", lang), flops: si(measured.flops, "FLOP/s", lang), knee: num(measured.knee, lang) })),
+    found: () => { if (liveOne()) { model.set("hardware", LIVE); model.save_changes(); } },
+  });
   f.controls.append(
     slider(on, model, "k", { label: t("control.k"), values: STOPS, format: (k) => num(k, lang, 5) }), presetButtons,
     select(on, model, "hardware", { label: t("control.hardware"), options: hardwareOptions }), custom,
@@ -104,7 +115,15 @@ export function render({ model, el }) {
     segments(on, model, "precision", { label: t("control.precision"), options: [["bf16", "BF16"], ["int8", "FP8 / INT8"], ["int4", "INT4"]] }),
     slider(on, model, "batch", { label: t("control.batch"), values: BATCHES, format: (x) => num(x, lang, 4), wide: false }),
     slider(on, model, "m", { label: t("control.m"), format: String, wide: false }));
-  f.controls.after(beyond, source, warning);
+  f.controls.after(measure.element, beyond, source, warning);
+  const liveOption = f.controls.querySelector(`option[value="${LIVE}"]`);
+  const followServer = () => {
+    data = withLive(model.get("data"), liveOne());
+    liveOption.textContent = liveOne() ? t("control.live_device", { name: nameOf(liveOne()) }) : t("control.live_none");
+    liveOption.disabled = !liveOne() && model.get("hardware") !== LIVE;
+    shown = badged = null;
+    redraw.request();
+  };
 
   // --- drawing ----------------------------------------------------------------------------------
   let chart = null, width = 0, shown = null, badged = null;
@@ -133,7 +152,8 @@ export function render({ model, el }) {
     chart.get("label_read").setv({ x: 40, y: g.at(40).read, text: t("limit.read"), x_offset: 0, y_offset: bend > 40 ? 8 : -20 });
     const kCompute = clamp(bend / 12, 1.2, 1200);
     chart.get("label_compute").setv({ x: kCompute, y: g.at(kCompute).compute, text: t("limit.compute"), y_offset: -20, x_offset: 10 });
-    chart.get("label_knee").setv({ x: bend, y: y0 * 1.5, text: g.knee <= K_MAX ? t("limit.knee", { k: num(g.knee, lang) }) : "" , text_align: narrow || bend > 600 ? "right" : "left", x_offset: narrow || bend > 600 ? -6 : 6 });
+    const left = bend > (narrow ? 40 : 600); // there is no room to the right of it
+    chart.get("label_knee").setv({ x: bend, y: y0 * 1.5, text: g.knee <= K_MAX ? t("limit.knee", { k: num(g.knee, lang) }) : "" , text_align: left ? "right" : "left", x_offset: left ? -6 : 6 });
   }
 
   function drawHere(g, p) {
@@ -178,10 +198,12 @@ export function render({ model, el }) {
     f.table(rows(t, lang, p, g), t("table.caption"));
     custom.style.display = p.hardware === "custom" ? "contents" : "none";
     const hardware = data.hardware[p.hardware], own = data.measured[p.hardware];
+    const live = p.hardware === LIVE && liveOne() !== null;
     const drawn = own ? "measured" : "ideal";
-    if (badged !== drawn + p.hardware) { badged = drawn + p.hardware; own ? f.badge(["recorded", own.device], "ideal") : f.badge("ideal"); }
+    if (badged !== drawn + p.hardware) { badged = drawn + p.hardware; own ? f.badge([live ? "live" : "recorded", own.device], "ideal") : f.badge("ideal"); }
     source.textContent = own
-      ? [t("note.measured", { name: own.device, cores: own.cores, date: own.created.slice(0, 10), command: own.command, kernel: own.kernel, bandwidth: si(own.bandwidth, "B/s", lang), flops: si(own.flops, "FLOP/s", lang), error: percent(own.error, lang) }),
+      ? [p.hardware === LIVE && !live ? t("note.no_live") : "",
+        t(live ? "note.live" : "note.measured", { name: nameOf(own), model: own.model, date: own.created.slice(0, 10), time: own.created.slice(11, 16), command: own.command, kernel: own.kernel, bandwidth: si(own.bandwidth, "B/s", lang), flops: si(own.flops, "FLOP/s", lang), error: percent(own.error, lang) }),
         measuredPoints(data, p).length ? t("note.scaled") : t("note.no_points", { precision: own.precision.toUpperCase() }), own.contaminated ? t("note.contaminated") : ""].filter(Boolean).join(" ")
       : hardware
       ? t("note.source", { name: hardware.name, flops: si(hardware.flops, "FLOP/s", lang), bandwidth: si(hardware.bandwidth, "B/s", lang), memory: si(hardware.memory, "B", lang), title: data.sources[hardware.source].title, date: data.sources[hardware.source].accessed }) + (hardware.unconfirmed.length ? ` ${t("note.unconfirmed")}` : "")
@@ -194,6 +216,9 @@ export function render({ model, el }) {
   on.add(redraw.cancel);
   on.follow(model, "*", redraw.request);
   on.resize(f.stage, (w) => { width = w; shown = null; redraw.request(); });
+  on.add(here.subscribe(followServer));
+  followServer();
+  measure.draw();
 
   // --- dragging the marker ------------------------------------------------------------------------
   // touch-action does not reach every browser's SVG: without this the page would pan instead.
@@ -210,7 +235,7 @@ export function render({ model, el }) {
   on.listen(handle, "pointerup", () => model.save_changes());
 
   near(f.root, on)
-    .then(() => embedChart(on, model.get("chart"), chartBox))
+    .then(() => { here.look(); return embedChart(on, model.get("chart"), chartBox); })
     .then((ready) => { chart = ready; shown = null; redraw.request(); })
     .catch((reason) => { console.error(reason); chartBox.replaceChildren(h("p", { class: "sd-error" }, t("ui.error_figure", { reason: reason.message }))); });
 
