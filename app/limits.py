@@ -13,12 +13,19 @@ variable             default  meaning
 ``SD_MAX_PROMPT``    8000     longest prompt, in characters
 ``SD_MAX_QUEUE``     40       races that may wait
 ``SD_MAX_READERS``   500      connections at once
-``SD_MAX_SENTENCE`` 300     longest sentence of figure `mask` to run, in characters
-``SD_MAX_MEASURES`` 12      measurements that one address may ask for in a minute
+``SD_MAX_ACTIVE``    8        races that share the device in turns (each holds its caches in memory)
+``SD_SLICE_SECONDS`` 2        how long a race has the device while others wait for it
+``SD_MAX_RATE``      10       messages a second from one page, five times as many at once
+``SD_SLOW_SECONDS``  20       how long a page may take nothing of what it is sent
+``SD_STALL_SECONDS`` 300      how long an engine with races may be silent before it is started anew
+``SD_DRAIN_SECONDS`` 10       how long the server, told to end, lets races go on
+``SD_MAX_SENTENCE``  300      longest sentence of figure `mask` to run, in characters
+``SD_MAX_MEASURES``  12       measurements that one address may ask for in a minute
 ``SD_KEEP_SECONDS``  60       how long a finished race can be fetched after a lost connection
 ``SD_LEAVE_SECONDS`` 15       how long a race waits for a reader whose connection broke
 ``SD_WARM``          0        1: load the first pair with the server, not with the first reader, and
                               measure its roofline while nobody races
+``SD_LOG``           text     json: the log as one JSON object a line (``app/logs.py``)
 ``SD_SOURCE``        –        ``module:Class``, another source of races (``app/sources.py``)
 ===================  =======  ==================================================================
 """
@@ -44,6 +51,12 @@ class Limits:
     measures: int = 12
     keep: float = 60.0
     leave: float = 15.0
+    active: int = 8
+    slice: float = 2.0
+    rate: int = 10
+    slow: float = 20.0
+    stall: float = 300.0
+    drain: float = 10.0
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Limits:
@@ -70,6 +83,12 @@ class Limits:
             measures=whole("SD_MAX_MEASURES", cls.measures),
             keep=float(whole("SD_KEEP_SECONDS", int(cls.keep))),
             leave=float(whole("SD_LEAVE_SECONDS", int(cls.leave))),
+            active=whole("SD_MAX_ACTIVE", cls.active),
+            slice=float(whole("SD_SLICE_SECONDS", int(cls.slice))),
+            rate=whole("SD_MAX_RATE", cls.rate),
+            slow=float(whole("SD_SLOW_SECONDS", int(cls.slow))),
+            stall=float(whole("SD_STALL_SECONDS", int(cls.stall))),
+            drain=float(whole("SD_DRAIN_SECONDS", int(cls.drain))),
         )
 
 

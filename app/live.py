@@ -4,16 +4,20 @@ A page sends JSON objects: ``{"do": "run", "pair": "embedded", "settings": {…}
 "cancel"}``, ``{"do": "resume", "race": id, "have": 12}``, ``{"do": "follow", "race": id}``. It
 gets ``hello`` (what may be chosen), ``loading`` / ``ready`` / ``failed`` (the models), ``asked``
 (its race's id), ``queue`` (its place), ``events`` (the events of docs/trace.md, several in a
-frame) and ``refused`` (an error with code and detail that is not part of a race).
-docs/architecture.md describes them.
+frame), ``refused`` (an error with code and detail that is not part of a race) and ``stopping`` (the
+server is being restarted). docs/architecture.md describes them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from typing import Any
+import signal
+import time
+from collections.abc import Awaitable
+from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 from bokeh.server.util import check_allowlist
@@ -21,8 +25,10 @@ from bokeh.settings import settings as bokeh_settings
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from app.hub import Hub, Reader
+from app import metrics
+from app.hub import Hub
 from app.limits import limits
+from app.readers import Reader
 from app.worker import Worker
 from kernels.errors import SdError
 
@@ -32,9 +38,15 @@ PING_SECONDS = 20.0
 #: Close codes of RFC 6455 that mean "the reader has left", as against a broken connection.
 LEFT = (1000, 1001)
 REFUSED = 1008
+RESTARTING = 1012
+#: So many seconds' worth of messages a page may send at once.
+BURST = 5
+#: Seconds that the last frames get to leave before the connections are closed.
+LAST_WORDS = 0.3
 REQUESTS = ("run", "cancel", "resume", "follow")
 
 _hub: Hub | None = None
+_finishing: asyncio.Future[None] | None = None  # held, or it might be collected
 
 
 def hub() -> Hub:
@@ -58,8 +70,42 @@ def start() -> None:
         ValueError: a setting is wrong.
     """
     limits()
+    IOLoop.current().add_callback(_listen_for_sigterm)
     if os.environ.get("SD_WARM", "0") not in ("", "0"):
         IOLoop.current().add_callback(lambda: hub().measurements.measure_when_idle())
+
+
+def _on_sigterm() -> None:
+    """Told to end: say so, let races under way go on for a while, then stop the server.
+
+    Bokeh would stop at once. A second signal does.
+    """
+    loop = IOLoop.current()
+    if _hub is None or _hub.leaving:
+        loop.stop()
+        return
+    _hub.wind_up()
+
+    async def finish(hub: Hub) -> None:
+        until = time.monotonic() + hub.limits.drain
+        while hub.active and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        hub.give_up()
+        await asyncio.sleep(LAST_WORDS)
+        for reader in list(hub.readers):
+            reader.close(RESTARTING, "the server is being restarted")
+        await asyncio.sleep(0)
+        loop.stop()
+
+    global _finishing
+    _finishing = asyncio.ensure_future(finish(_hub))
+
+
+def _listen_for_sigterm() -> None:
+    """Take the signal over from Bokeh, which has just begun to listen for it."""
+    # Not every system has such signals, and only the main thread may listen for them.
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _on_sigterm)
 
 
 def stop() -> None:
@@ -75,14 +121,20 @@ def state() -> dict[str, Any]:
 
 def refusal(error: SdError) -> dict[str, Any]:
     """Return the message that tells a page why its request was not taken."""
+    metrics.REFUSED.labels(error.code).inc()
     return error.as_event() | {"type": "refused"}
+
+
+class Unwanted(Exception):
+    """Ends a connection at once: whatever else it has sent is not even read."""
 
 
 class LiveHandler(WebSocketHandler):
     """One page's connection."""
 
     reader: Reader | None = None
-    pumping: asyncio.Task[None] | None = None
+    _allowance = 0.0  # messages that it may still send now
+    _counted = 0.0  # when that was worked out
 
     def initialize(self, **_: Any) -> None:
         """Take no options (Bokeh gives every handler some)."""
@@ -108,7 +160,7 @@ class LiveHandler(WebSocketHandler):
 
     def open(self, *_: str, **__: str) -> None:
         """Join the hub; say so where there is no room."""
-        reader = Reader(self._write)
+        reader = Reader(self._write, self.close)
         try:
             hub().join(reader)
         except SdError as error:
@@ -116,30 +168,52 @@ class LiveHandler(WebSocketHandler):
             self.close(REFUSED, error.code)
             return
         self.reader = reader
-        self.pumping = asyncio.create_task(reader.pump())
+        self._allowance, self._counted = float(BURST * hub().limits.rate), time.monotonic()
 
-    async def _write(self, text: str) -> None:
+    def _write(self, text: str) -> Awaitable[None]:
+        """Send a frame; what this returns is done when it has left."""
         try:
-            await self.write_message(text)
+            return self.write_message(text)
         except WebSocketClosedError:
-            return
+            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            gone.set_result(None)
+            return gone
 
     def on_message(self, message: str | bytes) -> None:
         """Do what the page asks; refuse what is not one of the three requests."""
         if self.reader is None:
             return
+        self._count()
         try:
             request = json.loads(message)
             if not isinstance(request, dict) or request.get("do") not in REQUESTS:
                 raise ValueError("not a request")
         except (ValueError, RecursionError):
             # Our page never sends such a thing.
-            self.close(REFUSED, "malformed message")
-            return
+            self._refuse("malformed message")
         try:
             self._do(self.reader, request)
         except SdError as error:
             self.reader.tell(**refusal(error))
+
+    def _count(self) -> None:
+        """Let a page send so many messages a second; one that sends more is cut off."""
+        now, rate = time.monotonic(), hub().limits.rate
+        self._allowance += (now - self._counted) * rate
+        self._allowance, self._counted = min(self._allowance, BURST * rate) - 1, now
+        if self._allowance < 0:
+            self._refuse("too many messages")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        """Say why, and hang up: a polite close would go on reading what else comes."""
+        metrics.DROPPED.labels(reason).inc()
+        self.close(REFUSED, reason)
+        raise Unwanted(reason)
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Keep what a hostile page provokes out of the log; it is counted."""
+        if not isinstance(value, Unwanted):
+            super().log_exception(typ, value, tb)
 
     @staticmethod
     def _do(reader: Reader, request: dict[str, Any]) -> None:
@@ -147,19 +221,16 @@ class LiveHandler(WebSocketHandler):
             case "run":
                 hub().ask(reader, str(request.get("pair"))[:200], request.get("settings") or {})
             case "cancel":
-                if reader.race is not None:
-                    hub().cancel(reader.race)
+                hub().quit(reader)
             case "follow":
                 hub().follow(reader, str(request.get("race"))[:64])
             case "resume":
                 have = request.get("have")
                 start = have if type(have) is int and have >= 0 else 0
-                hub().resume(reader, str(request.get("race"))[:64], start)
+                hub().follow(reader, str(request.get("race"))[:64], start)
 
     def on_close(self) -> None:
         """Leave the hub."""
-        if self.pumping is not None:
-            self.pumping.cancel()
         if self.reader is not None:
             hub().leave(self.reader, broken=self.close_code not in LEFT)
             self.reader = None

@@ -27,7 +27,8 @@ class Worker:
     Args:
         call: schedules a function in the server's event loop, from any thread.
         on_message: called in the loop with each message of the engine.
-        on_exit: called in the loop once, when the process has ended without being told to.
+        on_exit: called in the loop once, when the process has ended without being told to; given
+            why: "exit 3", "signal 9", or what `kill` was given.
         command: what to run.
     """
 
@@ -35,11 +36,12 @@ class Worker:
         self,
         call: Callable[..., object],
         on_message: Callable[[Message], None],
-        on_exit: Callable[[], None],
+        on_exit: Callable[[str], None],
         command: tuple[str, ...] = COMMAND,
     ) -> None:
         self._call, self._on_message, self._on_exit = call, on_message, on_exit
         self._stopping = False
+        self._killed = ""
         search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             command,
@@ -68,6 +70,11 @@ class Worker:
         except (OSError, ValueError):
             return
 
+    def kill(self, reason: str) -> None:
+        """End a process that hangs; `on_exit` is told the reason."""
+        self._killed = reason
+        self._process.kill()
+
     def stop(self) -> None:
         """End the process and wait for it, a few seconds at most."""
         self._stopping = True
@@ -86,12 +93,13 @@ class Worker:
         with self._process.stdout as lines:
             for line in lines:
                 self._tell(self._on_message, json.loads(line))
-        self._process.wait()
+        status = self._process.wait()
         if not self._stopping:
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-            self._tell(self._on_exit)
+            how = f"signal {-status}" if status < 0 else f"exit {status}"
+            self._tell(self._on_exit, self._killed or how)
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -82,6 +82,8 @@ async def visit(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     """Opens pages on a server of its own. Environment first: the engine inherits it."""
     monkeypatch.setenv("SD_SOURCE", SOURCE)
     monkeypatch.setenv("FAKE_PASS_MS", "1")
+    # Races of these tests do not take turns, unless the test says so: the order is then certain.
+    monkeypatch.setenv("SD_SLICE_SECONDS", "1000")
     monkeypatch.setattr(live, "_hub", None)
     # As in Bokeh's server: (class, options), and the list of other sites that may connect.
     context = {"application_context": None}

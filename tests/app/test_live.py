@@ -45,8 +45,8 @@ async def test_twenty_wait_in_order_and_know_their_place(
 ) -> None:
     monkeypatch.setenv("FAKE_PASS_MS", "5")  # a race outlasts the pause between two frames
     pages = [await visit() for _ in range(20)]
-    for page in pages:
-        page.run(length=10)
+    for number, page in enumerate(pages):
+        page.run(length=10, seed=number)
         await page.until("asked")
     finished: list[int] = []
 
@@ -82,9 +82,9 @@ async def test_cancelling_while_waiting_leaves_the_queue(visit: Open) -> None:
     page, other, third = await visit(), await visit(), await visit()
     page.run(prompt="slow words", length=200)
     await page.until("pass")
-    other.run()
+    other.run(seed=1)
     assert (await other.until("queue"))["position"] == 1
-    third.run()
+    third.run(seed=2)
     assert (await third.until("queue"))["position"] == 2
     other.send(do="cancel")
     assert (await other.until("error"))["code"] == "cancelled"
@@ -181,8 +181,8 @@ async def test_an_engine_that_dies_is_started_again(visit: Open) -> None:
 
 async def test_an_engine_that_keeps_dying_is_given_up(visit: Open) -> None:
     pages = [await visit() for _ in range(5)]
-    for page in pages:
-        page.run(prompt="crash now")
+    for number, page in enumerate(pages):
+        page.run(prompt="crash now", seed=number)
     for page in pages:
         assert (await page.until("error"))["code"] == "engine_failed"
     assert live.state()["engine"] == "off"

@@ -94,7 +94,7 @@ async def test_a_full_queue_and_a_full_house_say_so(
     await pages[0].until("pass")
     pages[1].run()
     await pages[1].until("queue")
-    pages[2].run()
+    pages[2].run(seed=1)
     assert (await pages[2].until("refused"))["code"] == "server_busy"
     late = await visit()
     assert (await late.until("refused"))["detail"]["limit"] == "readers"

@@ -141,8 +141,8 @@ async def test_sentences_come_between_races_and_do_not_hold_them_up(
     monkeypatch.setenv("FAKE_MEASURE_STEPS", "1500")
     monkeypatch.setattr(measure, "LONGEST", 0.2)
     pages, reader = [await visit() for _ in range(6)], Reader(visit)
-    for page in pages:
-        page.run(length=10)
+    for number, page in enumerate(pages):
+        page.run(length=10, seed=number)
         await page.until("asked")
     # One that lasts too long is stopped for the races each time, and given up in the end.
     slow = asyncio.create_task(reader.ask(sentence("slow words here"), until="refused"))
