@@ -1,15 +1,5 @@
-"""One reader's page. Bokeh runs this file once per request; the work is in imported modules."""
+"""What `panel serve` looks for in a folder before it serves it; no request comes here.
 
-from __future__ import annotations
-
-import panel as pn
-
-from app import page
-
-doc = pn.state.curdoc
-assert doc is not None
-request = page.Request.of(
-    arguments=pn.state.session_args or {}, headers=pn.state.headers or {}, path=pn.state.app_url
-)
-doc.title = page.title(request)
-doc.template_variables.update(page.variables(request))
+The article is a route (app/routes.py): its bytes are made once and sent to every reader, without a
+Bokeh session.
+"""

@@ -72,11 +72,6 @@ def preferred(accept_language: str) -> str:
     return min(ranked)[2] if ranked else DEFAULT
 
 
-def title(request: Request) -> str:
-    """Return the title of the page."""
-    return content.article(request.lang).title
-
-
 @cache
 def interface(lang: str) -> dict[str, str]:
     """Return the words of the interface that scripts need."""
@@ -93,6 +88,7 @@ def specs(lang: str, place: Place) -> list[dict[str, Any]]:
             "records": place.records(figure),
             "number": number,
             "embedUrl": place.page(lang, figure.id),
+            "embedScript": place.frames(),
         }
         | ({"chart": place.chart(figure, lang)} if (figure.folder() / "chart.py").exists() else {})
         for number, figure in enumerate(figures.every(), start=1)
@@ -259,8 +255,3 @@ def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:
             ),
         }
     )
-
-
-def variables(request: Request) -> dict[str, Any]:
-    """Return the template variables of one request to the server."""
-    return _shared(request.lang, Served(request.base)) | {"theme": request.theme}

@@ -135,7 +135,7 @@ def test_cancel_and_the_words_of_errors(open_page: OpenPage) -> None:
     for prompt, said_ in (
         ("refuse", "The prompt is too long: 99 tokens, where 9 tokens fit. Shorten it."),
         ("break", EN["error.engine_failed"].format(reason="RuntimeError")),
-        ("crash", EN["error.engine_failed"].format(reason="exit")),
+        ("crash", EN["error.engine_failed"].format(reason="exit 3")),
         (" ", EN["error.empty_prompt"]),
     ):
         found.locator("textarea").fill(prompt)
@@ -237,8 +237,8 @@ def test_a_lost_connection_comes_back_without_losing_a_token(
 def test_a_queue_is_shown(open_page: OpenPage) -> None:
     pages = [open_page(ALONE) for _ in range(3)]
     founds = [figure(page) for page in pages]
-    for found in founds:
-        go_live(found, "slow words go on")
+    for found, last in zip(founds, ("on", "again", "then"), strict=True):
+        go_live(found, f"slow words go {last}")
     expect(founds[2].locator(".rc-status")).to_have_text(EN["status.place"].format(n=2))
     pages[0].context.close()  # leaving cancels
     expect(founds[2].locator(".rc-status")).to_have_text(EN["status.place"].format(n=1))
