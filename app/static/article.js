@@ -11,6 +11,7 @@ const root = document.documentElement;
 const figures = new Map(); // id → { spec, model, slot, end }
 const bundles = new Map(); // lang → what /content/<lang>.json gave
 let lang = boot.lang;
+const languageListeners = new Set();
 
 // --- state in the URL and in the session ----------------------------------------------------------
 
@@ -139,6 +140,7 @@ async function switchLanguage(next) {
     // The figure's place keeps its height until the figure stands there again: nothing jumps meanwhile.
     entry.slot.style.minHeight = `${heights.get(entry)}px`;
   }
+  for (const fn of languageListeners) fn();
   restore();
   for (const entry of figures.values()) {
     await show(entry);
@@ -203,9 +205,17 @@ addEventListener("resize", progress);
 const asked = parameters().get("lang");
 if (asked !== lang && homes.has(asked)) location.replace(addressIn(asked));
 
-restoreQuiz();
-await mountAll();
-progress();
-root.dataset.ready = "true";
+// A class that reads together, where there is a server: `?mode=present` for its teacher, `?class` for all others.
+const mode = !boot.base ? null : parameters().get("mode") === "present" ? "present" : parameters().has("class") ? "follow" : null;
+const classroom = mode && import(`${boot.base}/static/${mode === "present" ? "present" : "room"}.js`);
+const page = { boot, figures, lang: () => lang, onLanguage: (fn) => languageListeners.add(fn) };
+
+if (!(mode === "present" && (await classroom).magnify())) {
+  restoreQuiz();
+  await mountAll();
+  progress();
+  if (mode) await (await classroom)[mode](page);
+  root.dataset.ready = "true";
+}
 // An anchor in the URL was measured before the figures had their height.
 if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({ behavior: "instant" });

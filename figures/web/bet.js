@@ -33,6 +33,7 @@ export function createBet(on, model, t) {
       else delete b.dataset.verdict;
       tallies[i].hidden = !counts;
       tallies[i].textContent = counts ? t("ui.bet_count", { count: counts[i] }) : "";
+      b.toggleAttribute("data-counted", Boolean(counts));
       b.style.setProperty("--share", total ? `${(100 * counts[i]) / total}%` : "0%");
     });
     const say = words(phase, choice, known);
