@@ -34,6 +34,10 @@ class Place(ABC):
         """Return the address of the script that starts a page: "article" or "embed"."""
 
     @abstractmethod
+    def frames(self) -> str:
+        """Return the address of the script for pages of others that hold figures in frames."""
+
+    @abstractmethod
     def view(self, figure: type[Figure]) -> dict[str, str]:
         """Return where `mount.js` finds a figure's view: "view", a module, or "script"."""
 
@@ -87,6 +91,10 @@ class Served(Place):
     def script(self, name: str) -> str:
         """A module that imports what it needs."""
         return self.file(f"app/static/{name}.js")
+
+    def frames(self) -> str:
+        """As it is."""
+        return self.file("app/static/frames.js")
 
     def view(self, figure: type[Figure]) -> dict[str, str]:
         """The view's module."""

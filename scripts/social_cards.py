@@ -37,7 +37,8 @@ body { width: 1200px; height: 630px; padding: 52px 64px 0; background: var(--sd-
   color: var(--sd-ink); font-family: var(--sd-font-ui); overflow: hidden;
   border-top: 14px solid var(--sd-target); }
 h1 { font-size: 66px; line-height: 1.15; letter-spacing: -0.01em; }
-h2 { font-size: 31px; line-height: 1.4; font-weight: 400; color: var(--sd-ink-2); margin: 10px 0 30px; }
+h2 { font-size: 31px; line-height: 1.4; font-weight: 400; color: var(--sd-ink-2);
+  margin: 10px 0 30px; }
 .lane { margin-top: 22px; }
 .lane b { font-size: 24px; color: var(--sd-ink-2); }
 .text { margin-top: 8px; font: 24px/38px var(--sd-font-mono); white-space: pre-wrap; height: 76px;

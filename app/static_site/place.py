@@ -107,6 +107,11 @@ class Copy(Place):
         """One classic script."""
         return self._at(self.assets.add(f"{name}.js", lambda: _script(name)))
 
+    def frames(self) -> str:
+        """Under a name that stays: pages of others refer to it, whatever build it is of."""
+        self.assets.files["frames.js"] = (STATIC / "frames.js").read_bytes()
+        return self._at("frames.js")
+
     def view(self, figure: type[Figure]) -> dict[str, str]:
         """A script that adds the view to the page's; the article's own script has it already."""
 

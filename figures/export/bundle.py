@@ -36,7 +36,7 @@ IMPORT = re.compile(r'^import \{ ([\w ,$]+) \} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b[ *]+(\w+))", re.MULTILINE)
 #: What the two above must have taken away.
 LEFT = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
-#: Only the last link of a chain may wait for something (`article.js`): nobody can import from it.
+#: Only an entry may wait for something (`article.js`): nobody can import from it.
 WAITS = re.compile(r"^(?:const [^=]+ = )?await ", re.MULTILINE)
 #: What would end the script, or hide the rest of it, where it stands in a page.
 IN_HTML = re.compile(r"</script|<!--", re.IGNORECASE)
@@ -127,8 +127,7 @@ def _linked(path: Path, source: str, imported: tuple[tuple[str, Module], ...]) -
     name = path.relative_to(ROOT).as_posix()
     by_target = dict(imported)
     exports = EXPORT.findall(source)
-    waits = WAITS.search(source) is not None
-    if waits and exports:
+    if exports and WAITS.search(source):
         raise BundleError(f"{name}: a module that others import cannot wait (top-level await)")
 
     def taken(match: re.Match[str]) -> str:
@@ -144,7 +143,8 @@ def _linked(path: Path, source: str, imported: tuple[tuple[str, Module], ...]) -
     needs: dict[str, Module] = {}
     for module in by_target.values():
         needs |= {m.key: m for m in (*module.needs, module)}
-    start = "(async()=>{" if waits else "(()=>{"
+    # An entry, which nobody imports from, may wait: in a block too, which is hard to see here.
+    start = "(()=>{" if exports else "(async()=>{"
     return Module(
         name, key, f"modules[{_quoted(key)}]??={start}{code}}})();", tuple(needs.values())
     )
