@@ -23,6 +23,7 @@ THEMES = ("auto", "light", "dark")
 #: What stands around the stage: all of it, without guess, puzzle and links, or nothing.
 CONTROLS = ("all", "few", "none")
 START = Path(__file__).parent / "start.js"
+STILL = Path(__file__).parent / "still.js"
 WEB = ROOT / "figures" / "web"
 BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 
@@ -40,7 +41,7 @@ def standalone(
     controls: str = "all",
     assets: str | None = None,
     records: tuple[str, ...] | None = None,
-    still: bool = False,
+    still: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page of one figure as text.
 
@@ -53,7 +54,8 @@ def standalone(
         assets: address of the folder with shared library files (`library_files`), as seen from the
             page; None puts them into the page.
         records: the recorded data that goes along, by name; None takes all.
-        still: draw charts as SVG and move nothing (`figures.export.still`).
+        still: for `figures.export.still`: the page draws itself as a picture, in this format and
+            scale, its charts as SVG.
 
     Raises:
         ExportError: an option or a parameter is unknown, or a value is out of its bounds.
@@ -66,7 +68,7 @@ def standalone(
     scripts = []
     library = None
     if spec.get("chart"):
-        if still:
+        if still is not None:
             _as_svg(spec["chart"]["item"])
         if assets is None:
             scripts.append(BOKEH.read_text(encoding="utf-8"))
@@ -74,12 +76,13 @@ def standalone(
             library = f"{assets.rstrip('/')}/{library_name()}"
             spec["chart"]["library"] = library
         spec["chart"]["item"] = _packed(spec["chart"]["item"])
-    scripts.append(bundle([view(figure_id), START]))
+    scripts.append(bundle([view(figure_id), START if still is None else STILL]))
     words = figure.words(lang)
     boot = {
         "lang": lang,
         "strings": {k: v for k, v in words.items() if k.startswith("ui.")},
         "figure": spec,
+        **({} if still is None else {"still": dict(still)}),
     }
     return _page(
         figure,
@@ -125,12 +128,13 @@ def set_state(figure: type[Figure], state: Mapping[str, Any]) -> dict[str, Any]:
             )
         kept, changed = clamp(schema[name], value)
         if changed:
-            raise ExportError(f"{name}={value} is out of bounds: {_bounds(schema[name])}")
+            raise ExportError(f"{name}={value} is out of bounds: {bounds(schema[name])}")
         schema[name] = schema[name] | {"default": kept}
     return schema
 
 
-def _bounds(entry: Mapping[str, Any]) -> str:
+def bounds(entry: Mapping[str, Any]) -> str:
+    """Return in words what a schema entry allows."""
     match entry["type"]:
         case "choice":
             return f"one of {', '.join(map(str, entry['choices']))}"
@@ -161,9 +165,17 @@ def _spec(
     found = figure.records()
     for name in records or ():
         _one_of(f"record of {figure.id}", name, tuple(found))
+    schema = set_state(figure, state)
+    if records and "recording" in schema:
+        # Only what goes along can be chosen; its first is shown where the usual one stays behind.
+        usual = schema["recording"]["default"]
+        schema["recording"] |= {
+            "choices": [name for name in schema["recording"]["choices"] if name in records],
+            "default": usual if usual in records else records[0],
+        }
     spec |= {
         "view": None,
-        "schema": set_state(figure, state),
+        "schema": schema,
         "records": {
             name: _packed(json.loads(path.read_bytes()))
             for name, path in found.items()
