@@ -51,8 +51,9 @@ def build(folder: Path, *, base_url: str | None = None, date: str | None = None)
         BuildError: the folder holds something else, or the address is none.
     """
     base = _checked(base_url)
+    earlier = _earlier(folder)
     files = pages(base, date or _today())
-    _clear(folder)
+    _remove(folder, earlier)
     for name, body in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,30 +123,34 @@ def _today() -> str:
     return now.date().isoformat()
 
 
-def _clear(folder: Path) -> None:
-    """Remove what an earlier build wrote.
+def _earlier(folder: Path) -> list[str]:
+    """Return the files that an earlier build wrote into the folder.
 
     Raises:
         BuildError: the folder holds files that no build of ours wrote.
     """
     if not folder.exists():
-        return
+        return []
     if not folder.is_dir():
         raise BuildError(f"{folder} is a file; name a folder")
     known = _manifest(folder / MANIFEST)
-    if known is None:
-        if any(folder.iterdir()):
-            raise BuildError(
-                f"{folder} holds something else; name a new or an empty folder (-o FOLDER)"
-            )
-        return
-    for name in known:
+    if known is None and any(folder.iterdir()):
+        raise BuildError(
+            f"{folder} holds something else; name a new or an empty folder (-o FOLDER)"
+        )
+    return known or []
+
+
+def _remove(folder: Path, names: list[str]) -> None:
+    """Remove these files of the folder, and folders that are empty then."""
+    for name in names:
         path = folder / name
         if path.resolve().is_relative_to(folder.resolve()):
             path.unlink(missing_ok=True)
-    for empty in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
-        if not any(empty.iterdir()):
-            empty.rmdir()
+            for above in path.parents:
+                if above == folder or not above.is_dir() or any(above.iterdir()):
+                    break
+                above.rmdir()
 
 
 def _manifest(path: Path) -> list[str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ import bokeh
 
 from app import page
 from app.places import Place
+from figures import IDS
 from figures.export.bundle import ROOT, bundle, view
 from figures.figure import Figure
 
@@ -65,10 +67,21 @@ def _script(name: str) -> bytes:
     entries = [STATIC / f"{name}.js"]
     if name == "article":
         # The article shows every figure: one request instead of nine.
-        from figures import IDS
-
         entries = [*map(view, IDS), *entries]
     return bundle(entries).encode()
+
+
+def _chart(figure: type[Figure], lang: str) -> Any:
+    """Return the chart, its models renumbered: Bokeh counts on from what this process made before.
+
+    Charts of one page keep apart: each figure has ten thousand numbers of its own.
+    """
+    first = 10_000 * (IDS.index(figure.id) + 1)
+    numbers: dict[str, str] = {}
+    text = json.dumps(figure.chart(lang))
+    return json.loads(
+        re.sub(r'"p\d+"', lambda m: numbers.setdefault(m[0], f'"p{first + len(numbers)}"'), text)
+    )
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,7 @@ class Copy(Place):
 
     def chart(self, figure: type[Figure], lang: str) -> dict[str, str]:
         """The chart as a script, and BokehJS once for all."""
-        item = self.assets.add_data(f"chart-{figure.id}-{lang}", lambda: figure.chart(lang))
+        item = self.assets.add_data(f"chart-{figure.id}-{lang}", lambda: _chart(figure, lang))
         library = self.assets.add("bokeh.min.js", BOKEH.read_bytes)
         return {"item": self._at(item), "library": self._at(library)}
 
