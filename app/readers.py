@@ -75,7 +75,7 @@ class Reader:
         close: Callable[[int, str], None] = lambda code, reason: None,
     ) -> None:
         self._write, self.close = write, close
-        self._news: dict[str, dict[str, Any]] = {}
+        self._news: dict[str, str] = {}
         self._sending: asyncio.Future[None] | None = None
         self._since = 0.0  # when the frame on its way was sent
         self.rounds: Rounds | None = None  # set by the hub
@@ -84,9 +84,13 @@ class Reader:
 
     def tell(self, **message: Any) -> None:
         """Send news that is not in a race's record: a place in the queue, progress, a refusal."""
+        self.hand(message["type"], as_text(message))
+
+    def hand(self, kind: str, text: str) -> None:
+        """Send news that is text already, made once for however many pages."""
         # Only the latest news of a kind matters to a page that is slow to take it.
-        self._news.pop(message["type"], None)
-        self._news[message["type"]] = message
+        self._news.pop(kind, None)
+        self._news[kind] = text
         self.due()
 
     def due(self) -> None:
@@ -113,8 +117,8 @@ class Reader:
                 return False
             return True
         news, self._news = self._news, {}
-        for message in news.values():
-            self._send(as_text(message), now)
+        for text in news.values():
+            self._send(text, now)
         race = self.race
         if race is None or self.sent >= len(race):
             return False

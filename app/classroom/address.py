@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 import socket
 import sys
@@ -11,7 +12,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import segno
 
 #: Shorter keys of an owner's own could be guessed.
@@ -163,8 +164,10 @@ def _checked(value: Any) -> str | None:
         port = parts.port
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    named = re.fullmatch(r"[\w.:-]+", parts.hostname or "", re.ASCII)
+    if parts.scheme not in ("http", "https") or not named or parts.username is not None:
         return None
+    assert parts.hostname is not None
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cache
 from typing import Any
@@ -95,5 +94,5 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    """Whether `value` is a number that a figure could hold."""
-    return type(value) in (int, float) and math.isfinite(value) and abs(value) <= LARGEST
+    """Whether `value` is a number that a figure could hold: nan and infinities compare false."""
+    return type(value) in (int, float) and abs(value) <= LARGEST

@@ -1,24 +1,23 @@
 """The room: what the class sees, what it has guessed, the race it watches, and who is there.
 
 Everything runs in the server's event loop, so there are no locks. What a page is to be told waits
-in its `Member`, the latest of each kind: a page that is slow to take it misses steps, never the
-present state. A message is turned into text once, however many pages get it.
+in its `Member`, the latest of each kind (app/readers.py): a page that is slow to take it misses
+steps, never the present state. A message is turned into text once, however many pages get it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.classroom import checks
+from app.races import Race, as_text
+from app.readers import Reader, Rounds
 from kernels.errors import SdError
 
-#: Seconds between two bundles of messages to one page.
-PAUSE = 0.03
 #: Teachers' pages at once: a laptop, a tablet as a remote, a colleague.
 TEACHERS = 8
 PHASES = ("open", "locked", "revealed")
@@ -26,65 +25,26 @@ PHASES = ("open", "locked", "revealed")
 Message = dict[str, Any]
 
 
-def as_text(message: Message) -> str:
-    """Return a message as it travels."""
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-
-
-class Member:
+class Member(Reader):
     """One page in the room.
 
     Args:
-        write: sends one text frame; waits while the connection is congested.
+        write, close: as of any reader.
         teacher: whether it showed the key.
         voter: the number drawn for its tab.
     """
 
     def __init__(
-        self, write: Callable[[str], Awaitable[None]], *, teacher: bool, voter: str
+        self,
+        write: Callable[[str], Awaitable[None]],
+        close: Callable[[int, str], None] = lambda code, reason: None,
+        *,
+        teacher: bool,
+        voter: str,
     ) -> None:
-        self._write = write
-        self._waiting: dict[str, str] = {}
-        self._wake = asyncio.Event()
+        super().__init__(write, close)
         self.teacher, self.voter = teacher, voter
         self.follows = True
-        self.race: SharedRace | None = None
-        self.sent = 0
-
-    def tell(self, kind: str, text: str) -> None:
-        """Send `text`, instead of what of this kind is still waiting."""
-        self._waiting.pop(kind, None)  # the latest goes to the end: order is kept
-        self._waiting[kind] = text
-        self._wake.set()
-
-    def watch(self, race: SharedRace | None) -> None:
-        """Get a race from its beginning."""
-        self.race, self.sent = race, 0
-        self._wake.set()
-
-    def wake(self) -> None:
-        """The race has gone on."""
-        self._wake.set()
-
-    async def pump(self) -> None:
-        """Send what there is, until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            waiting, self._waiting = self._waiting, {}
-            for text in waiting.values():
-                await self._write(text)
-            while (race := self.race) is not None and self.sent < len(race.frames):
-                self.sent += 1
-                await self._write(race.frames[self.sent - 1])
-            await asyncio.sleep(PAUSE)
-
-
-class SharedRace:
-    """A race that the whole room watches: its frames of events, kept for pages that come late."""
-
-    def __init__(self) -> None:
-        self.frames: list[str] = []
 
 
 @dataclass
@@ -99,12 +59,13 @@ class Room:
     """The one room of a server.
 
     Args:
+        rounds: sends to all pages what is due.
         readers: pages that fit in.
         grace: seconds that a class goes on without its teacher (whose page may be reloading).
     """
 
-    def __init__(self, readers: int, grace: float = 30.0) -> None:
-        self.readers, self.grace = readers, grace
+    def __init__(self, rounds: Rounds, readers: int, grace: float = 30.0) -> None:
+        self.rounds, self.readers, self.grace = rounds, readers, grace
         self.members: set[Member] = set()
         self._voters: dict[str, int] = {}  # tab → its connections, oldest first
         self._ending: asyncio.TimerHandle | None = None
@@ -117,7 +78,7 @@ class Room:
         self.place: checks.Place | None = None
         self.figures: dict[str, checks.State] = {}
         self.bets: dict[str, Bet] = {}
-        self.race: SharedRace | None = None
+        self.race: Race | None = None
 
     # --- who is there ----------------------------------------------------------------------------
 
@@ -133,12 +94,13 @@ class Room:
         if not member.teacher:
             self._admit(member)
         self.members.add(member)
+        member.rounds = self.rounds
         if member.teacher:
             if self._ending is not None:
                 self._ending.cancel()
                 self._ending = None
             self._set_session(True)
-        member.tell("welcome", as_text(self._welcome(member)))
+        member.tell(**self._welcome(member))
         member.watch(self.race)
         self._count()
 
@@ -147,6 +109,8 @@ class Room:
         if member not in self.members:
             return
         self.members.discard(member)
+        self.rounds.remove(member)
+        member.watch(None)
         if not member.teacher:
             self._voters[member.voter] -= 1
         elif not any(other.teacher for other in self.members):
@@ -202,26 +166,14 @@ class Room:
         self.forget()
         for member in self.members:
             member.watch(None)
-            member.tell("welcome", as_text(self._welcome(member)))
+            member.tell(**self._welcome(member))
 
-    def share(self, race: SharedRace | None) -> None:
+    def show(self, race: Race) -> None:
         """From now on the room watches this race."""
         self.race = race
+        self._tell("race", {"type": "race", "race": race.id})
         for member in self.members:
             member.watch(race)
-
-    def grow(self, race: SharedRace, frame: str) -> None:
-        """The race has gone on by one frame."""
-        race.frames.append(frame)
-        for member in self.members:
-            if member.race is race:
-                member.wake()
-
-    def tell_teachers(self, kind: str, text: str) -> None:
-        """Send something that only the teachers' pages need."""
-        for member in self.members:
-            if member.teacher:
-                member.tell(kind, text)
 
     # --- guesses ---------------------------------------------------------------------------------
 
@@ -251,7 +203,7 @@ class Room:
         for member in self.members:
             if to(member):
                 message = {"type": "bet", "figure": figure_id} | self._bet(figure_id, member)
-                member.tell(f"bet {figure_id}", as_text(message))
+                member.hand(f"bet {figure_id}", as_text(message))
 
     def _bet(self, figure_id: str, member: Member) -> Message:
         """Return a bet as one page may see it: an open one keeps the others' guesses to itself."""
@@ -279,7 +231,7 @@ class Room:
             "place": self.place,
             "figures": self.figures,
             "bets": {figure_id: self._bet(figure_id, member) for figure_id in self.bets},
-            "race": self.race is not None,
+            "race": None if self.race is None else self.race.id,
         }
 
     def _tell(
@@ -288,7 +240,7 @@ class Room:
         text = as_text(message)
         for member in self.members:
             if to(member):
-                member.tell(kind, text)
+                member.hand(kind, text)
 
     def state(self) -> dict[str, Any]:
         """Return how many are there, for `/health`."""

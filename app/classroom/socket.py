@@ -13,13 +13,14 @@ student  ``vote``: ``figure``, ``option``   teachers: ``bet`` with ``counts``
 teacher  ``move``: ``place``                ``place``
 teacher  ``set``: ``figure``, ``state``     ``figure``
 teacher  ``bet``: ``figure``, ``phase``     ``bet``: ``phase``, ``counts`` (not while it is open)
-teacher  ``run``: ``pair``, ``settings``    ``events`` of the race, as ``/app/live`` sends them;
-                                            teachers: its ``queue``, ``loading``, ``refused``
+teacher  ``run``: ``pair``, ``settings``    ``race``: its id; then its ``queue`` and ``events``, as
+                                            ``/app/live`` sends them
 teacher  ``cancel``                         the last ``events`` of the race
 teacher  ``anew``                           ``welcome``, everything empty
 =======  =================================  =====================================================
 
-and ``session`` when a teacher comes, or has been gone for a while.
+and ``session`` when a teacher comes, or has been gone for a while; ``refused`` says why a request
+was not taken.
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ import json
 import time
 from typing import Any
 
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from tornado.websocket import WebSocketClosedError
 
 from app import live
 from app.classroom import address, checks
-from app.classroom.room import Member, Room, as_text
-from app.classroom.stage import Stage
-from app.limits import limits
+from app.classroom.room import Member, Room
+from app.live import REFUSED, LiveHandler
 from kernels.errors import SdError
 
 #: Bytes of the longest message of a teacher: a figure with a prompt of the longest kind.
@@ -46,12 +46,12 @@ LONGEST_OF_STUDENT = 512
 INTRODUCTION = 10.0
 #: Seconds before a wrong key is answered.
 WRONG_KEY = 1.0
-#: Messages a second in the long run, and at once: (student, teacher).
-RATE = {False: (5.0, 20.0), True: (40.0, 120.0)}
-REFUSED, TRY_LATER = 1008, 1013
+#: Messages a second in the long run, and at once. A teacher who drags m moves several figures.
+STUDENT, TEACHER = (5.0, 20.0), (60.0, 200.0)
+#: Close code of RFC 6455's registry: "try again later".
+TRY_LATER = 1013
 
 _room: Room | None = None
-_stage: Stage | None = None
 _strangers = 0
 
 
@@ -59,81 +59,50 @@ def room() -> Room:
     """Return the room of this server, made on first use."""
     global _room
     if _room is None:
-        _room = Room(limits().readers)
+        hub = live.hub()
+        _room = Room(hub.rounds, hub.limits.readers)
     return _room
 
 
-def stage() -> Stage:
-    """Return what runs the room's races, made on first use."""
-    global _stage
-    if _stage is None:
-        _stage = Stage(room(), live.hub())
-    return _stage
+def state() -> dict[str, Any]:
+    """Return who is there, for ``/health``."""
+    return {} if _room is None else _room.state()
 
 
-class Pace:
-    """A bucket of messages that fills with time (a token bucket)."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self.rate, self.burst, self.left, self.at = rate, burst, burst, time.monotonic()
-
-    def take(self) -> bool:
-        """Take one; False when there is none."""
-        now = time.monotonic()
-        self.left = min(self.burst, self.left + (now - self.at) * self.rate)
-        self.at = now
-        self.left -= 1
-        return self.left >= 0
-
-
-class RoomHandler(WebSocketHandler):
-    """One page's connection to the room."""
+class RoomHandler(LiveHandler):
+    """One page's connection to the room. Who may connect, and how frames leave: as for a race."""
 
     member: Member | None = None
-    pumping: asyncio.Task[None] | None = None
-    waiting: asyncio.TimerHandle | None = None
-    counted = False
-
-    def initialize(self, **_: Any) -> None:
-        """Take no options (Bokeh gives every handler some)."""
+    _waiting: asyncio.TimerHandle | None = None
+    _stranger = False
+    _rate, _burst = STUDENT
 
     @property
     def max_message_size(self) -> int:
         """Longer messages close the connection."""
         return LONGEST
 
-    @property
-    def ping_interval(self) -> float:
-        """Notice a peer that vanished, and keep proxies from closing a quiet line."""
-        return live.PING_SECONDS
-
-    #: Pages of this very host, and those that the owner let in.
-    check_origin = live.LiveHandler.check_origin
-
     def open(self, *_: str, **__: str) -> None:
         """Wait for the page to say who it is, a while."""
         global _strangers
         if _strangers + len(room().members) >= room().readers:
-            self._refuse(SdError("room_full", "The room is full; try again later."))
+            self._turn_away(SdError("room_full", "The room is full; try again later."))
             return
         _strangers += 1
-        self.counted = True
-        self.pace = Pace(*RATE[False])
-        self.waiting = asyncio.get_running_loop().call_later(
-            INTRODUCTION, lambda: self.close(REFUSED, "no introduction")
+        self._stranger = True
+        self._allowance, self._counted = self._burst, time.monotonic()
+        self._waiting = asyncio.get_running_loop().call_later(
+            INTRODUCTION, self.close, REFUSED, "no introduction"
         )
 
     def on_message(self, message: str | bytes) -> None:
-        """Do what the page asks; close on what our page never sends."""
-        if not self.counted:
+        """Do what the page asks; hang up on what our page never sends."""
+        if self.member is None and not self._stranger:
             return
-        longest = LONGEST if self.member is None or self.member.teacher else LONGEST_OF_STUDENT
-        if len(message) > longest:
-            self.close(REFUSED, "long message")
-            return
-        if not self.pace.take():
-            self.close(TRY_LATER, "too many messages")
-            return
+        self._count()
+        student = self.member is not None and not self.member.teacher
+        if student and len(message) > LONGEST_OF_STUDENT:
+            self._refuse("long message")
         try:
             request = json.loads(message)
             if not isinstance(request, dict):
@@ -141,39 +110,44 @@ class RoomHandler(WebSocketHandler):
             if self.member is None:
                 self._introduce(request)
             else:
-                self._do(self.member, request)
+                self._act(self.member, request)
         except (ValueError, KeyError, TypeError, RecursionError):
-            self.close(REFUSED, "malformed message")
+            self._refuse("malformed message")
         except SdError as error:
-            assert self.member is not None
-            self.member.tell("news refused", as_text(live.refusal(error)))
+            if self.member is None:
+                self._turn_away(error)
+            else:
+                self.member.tell(**live.refusal(error))
+
+    def _count(self) -> None:
+        """Let a page send so many messages a second; one that sends more is cut off."""
+        now = time.monotonic()
+        self._allowance += (now - self._counted) * self._rate
+        self._allowance, self._counted = min(self._allowance, self._burst) - 1, now
+        if self._allowance < 0:
+            self._refuse("too many messages")
 
     def _introduce(self, request: dict[str, Any]) -> None:
-        if request["do"] != "hello" or self.waiting is None:
+        if request["do"] != "hello" or self._waiting is None:
             raise ValueError("not a greeting")
-        self.waiting.cancel()
-        self.waiting = None
+        self._waiting.cancel()
+        self._waiting = None
         teacher = "key" in request
         if teacher and not address.is_key(request["key"]):
             error = SdError("wrong_key", "This is not the key that this server printed.")
-            asyncio.get_running_loop().call_later(WRONG_KEY, self._refuse, error)
+            asyncio.get_running_loop().call_later(WRONG_KEY, self._turn_away, error)
             return
-        voter = request.get("voter")
-        member = Member(self._write, teacher=teacher, voter=voter if isinstance(voter, str) else "")
-        try:
-            room().join(member)
-        except SdError as error:
-            self._refuse(error)
-            return
+        voter = str(request.get("voter", ""))
+        member = Member(self._write, self.close, teacher=teacher, voter=voter)
+        room().join(member)
         self._forget_stranger()
-        self.counted = True
-        self.member, self.pace = member, Pace(*RATE[teacher])
+        self.member = member
         if teacher:
-            message = {"type": "join", "addresses": address.offers(request.get("at"))}
-            member.tell("join", as_text(message))
-        self.pumping = asyncio.create_task(member.pump())
+            self._rate, self._burst = TEACHER
+            self._allowance = self._burst
+            member.tell(type="join", addresses=address.offers(request.get("at")))
 
-    def _do(self, member: Member, request: dict[str, Any]) -> None:
+    def _act(self, member: Member, request: dict[str, Any]) -> None:
         match request["do"]:
             case "follow":
                 room().follow(member, request["follows"] is True)
@@ -204,41 +178,42 @@ class RoomHandler(WebSocketHandler):
                     raise ValueError("no such bet")
                 room().decide(request["figure"], request["phase"])
             case "run":
-                stage().run(str(request["pair"])[:200], request["settings"])
+                race = live.hub().share(str(request["pair"])[:200], request["settings"])
+                _end_race()
+                room().show(race)
             case "cancel":
-                stage().cancel()
+                _end_race()
             case "anew":
-                stage().close()
+                _end_race()
                 room().anew()
             case _:
                 raise ValueError("no such request")
 
-    async def _write(self, text: str) -> None:
+    def _turn_away(self, error: SdError) -> None:
         try:
-            await self.write_message(text)
-        except WebSocketClosedError:
-            return
-
-    def _refuse(self, error: SdError) -> None:
-        try:
-            self.write_message(as_text(live.refusal(error)))
+            self.write_message(json.dumps(live.refusal(error)))
         except WebSocketClosedError:
             return
         self.close(TRY_LATER if error.code == "room_full" else REFUSED, error.code)
 
     def _forget_stranger(self) -> None:
         global _strangers
-        if self.counted and self.member is None:
+        if self._stranger:
             _strangers -= 1
-        self.counted = False
+        self._stranger = False
 
     def on_close(self) -> None:
         """Leave the room."""
-        if self.waiting is not None:
-            self.waiting.cancel()
-        if self.pumping is not None:
-            self.pumping.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._forget_stranger()
         if self.member is not None:
             room().leave(self.member)
             self.member = None
+
+
+def _end_race() -> None:
+    """End the race that the room watches, if it is going on."""
+    race = room().race
+    if race is not None and not race.over:
+        live.hub().cancel(race)

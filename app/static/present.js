@@ -277,8 +277,6 @@ export async function present(page) {
           if (trouble === "wrong_key") line.stop();
         } else race.hear(message);
         break;
-      case "asked": case "queue": case "loading": case "ready": case "failed": race.hear(message); return;
-      case "hello": return;
       default: mirror.hear(message); return;
     }
     draw();

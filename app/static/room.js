@@ -113,25 +113,31 @@ export function createMirror(page, { lead, changed }) {
     switch (message.type) {
       case "welcome":
         Object.assign(mirror, { session: message.session, place: message.place, figures: message.figures, bets: message.bets });
-        if (!message.race) { race.name = null; race.frames = []; }
+        watch(message.race);
         break;
       case "session": mirror.session = message.session; break;
       case "place": mirror.place = message.place; break;
       case "figure": mirror.figures[message.figure] = message.state; break;
       case "bet": mirror.bets[message.figure] = message; break;
-      case "events": watch(message); return;
+      case "race": watch(message.race); break;
+      case "events": grow(message); return;
+      case "queue": if (mirror.follows) store.hear(message); return;
     }
     changed(message);
   }
 
+  const store = storeOf(page.figures.get("race").model);
+
+  /** The class has a race, or none; after a broken line it may be the one we know. */
+  function watch(name) {
+    if (name === race.name) return;
+    Object.assign(race, { name, have: 0, frames: [] });
+    if (name && mirror.follows) store.watch(name);
+  }
+
   /** A frame of the class's race. After a broken line they all come again; what we have, we have. */
-  function watch(frame) {
-    const store = page.figures.has("race") && storeOf(page.figures.get("race").model);
-    if (!store) return;
-    if (frame.race !== race.name) {
-      Object.assign(race, { name: frame.race, have: 0, frames: [] });
-      if (mirror.follows) store.watch(race.name);
-    }
+  function grow(frame) {
+    if (frame.race !== race.name) return;
     const next = frame.from + frame.events.length;
     if (next <= race.have) return;
     const message = { ...frame, events: frame.events.slice(Math.max(0, race.have - frame.from)) };
@@ -142,8 +148,7 @@ export function createMirror(page, { lead, changed }) {
 
   /** Show the class's race from its beginning, for a page that follows again. */
   function show() {
-    if (!race.name || !page.figures.has("race")) return;
-    const store = storeOf(page.figures.get("race").model);
+    if (!race.name) return;
     store.watch(race.name);
     for (const frame of race.frames) store.hear(frame);
   }
