@@ -1,8 +1,8 @@
 """Headers that tell a browser what a page of ours may do: as little as it needs.
 
 No inline script runs but the import map, which is named by its hash; nothing is evaluated from
-text; everything comes from this server. Styles may be inline: the figures set positions and
-colours that way, and BokehJS puts its style sheets into the page.
+text; everything comes from this server. Styles may be inline where there are charts, whose BokehJS
+puts its style sheets into the page; a figure without one needs no such leave.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ _SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<text>.*?)</script>", re.
 _DATA = 'type="application/json"'
 
 
-def of_page(html: str, *, framed_by: str) -> tuple[tuple[str, str], ...]:
+def of_page(
+    html: str, *, framed_by: str, inline_styles: bool = True
+) -> tuple[tuple[str, str], ...]:
     """Return the headers of a page: its scripts are our files and those inline ones it has.
 
     Args:
         html: the page; JSON in a script element is data and needs no leave.
         framed_by: who may show it in a frame ("'self'", "*").
+        inline_styles: whether style elements and attributes count.
     """
     inline = [
         match["text"]
@@ -35,10 +38,11 @@ def of_page(html: str, *, framed_by: str) -> tuple[tuple[str, str], ...]:
         if "src=" not in match["attributes"] and _DATA not in match["attributes"]
     ]
     hashes = "".join(f" 'sha256-{_digest(text)}'" for text in inline)
+    unsafe = " 'unsafe-inline'" if inline_styles else ""
     rules = (
         "default-src 'none'",
         f"script-src 'self'{hashes}",
-        "style-src 'self' 'unsafe-inline'",
+        f"style-src 'self'{unsafe}",
         "img-src 'self' data: blob:",
         "font-src 'self'",
         "connect-src 'self'",

@@ -161,7 +161,9 @@ def _article(lang: str, theme: str, base: str) -> Ready:
 @lru_cache(maxsize=PAGES)
 def _figure(figure_id: str, lang: str, theme: str, base: str) -> Ready:
     html = page.figure_page(figure_id, lang, theme, Served(base))
-    return Ready.of(html.encode(), HTML, policy.of_page(html, framed_by="*"))
+    charted = (FIGURES / figure_id / "chart.py").exists()
+    headers = policy.of_page(html, framed_by="*", inline_styles=charted)
+    return Ready.of(html.encode(), HTML, headers)
 
 
 class Pages(Compressed):

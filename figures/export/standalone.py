@@ -173,6 +173,7 @@ def _spec(
             "choices": [name for name in schema["recording"]["choices"] if name in records],
             "default": usual if usual in records else records[0],
         }
+        spec["data"] = spec["data"] | {"recordings": schema["recording"]["choices"]}
     spec |= {
         "view": None,
         "schema": schema,
