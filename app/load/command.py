@@ -77,7 +77,7 @@ def serving(log: Path) -> Iterator[tuple[str, psutil.Process]]:
         server = subprocess.Popen(
             [sys.executable, "-m", "app", "serve", "--port", str(port), "--address", "127.0.0.1"],
             cwd=ROOT,
-            env=os.environ | {"SHOW": "0", "SD_WARM": "1"},
+            env=os.environ | {"SHOW": "0"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -93,8 +93,8 @@ def serving(log: Path) -> Iterator[tuple[str, psutil.Process]]:
             server.wait()
 
 
-async def ready(session: aiohttp.ClientSession, address: str, process: psutil.Process) -> None:
-    """Wait until the server answers and its engine has loaded.
+async def answering(session: aiohttp.ClientSession, address: str, process: psutil.Process) -> None:
+    """Wait until the server answers.
 
     Raises:
         RuntimeError: it has ended, or takes too long.
@@ -105,13 +105,28 @@ async def ready(session: aiohttp.ClientSession, address: str, process: psutil.Pr
             raise RuntimeError("the server has ended")
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with session.get(f"{address}/health") as answer:
-                race = (await answer.json()).get("race", {})
-                if (race.get("loading") or {}).get("type") == "failed":
-                    raise RuntimeError(f"the engine cannot load its models: {race['loading']}")
-                if race.get("ready"):
+                if answer.status == 200:
                     return
         await asyncio.sleep(0.2)
-    raise RuntimeError("the server was not ready in time")
+    raise RuntimeError("the server was not there in time")
+
+
+async def loaded(session: aiohttp.ClientSession, address: str) -> None:
+    """Wait until the engine has its models.
+
+    Raises:
+        RuntimeError: it cannot load them, or takes too long.
+    """
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        async with session.get(f"{address}/health") as answer:
+            race = (await answer.json())["race"]
+        if (race.get("loading") or {}).get("type") == "failed":
+            raise RuntimeError(f"the engine cannot load its models: {race['loading']}")
+        if race.get("ready"):
+            return
+        await asyncio.sleep(0.2)
+    raise RuntimeError("the engine was not ready in time")
 
 
 class Load:
@@ -133,12 +148,14 @@ class Load:
     async def run(self) -> dict[str, Any]:
         """Do it all and return the numbers."""
         async with aiohttp.ClientSession() as session:
-            await ready(session, self.address, self.process)
+            await answering(session, self.address, self.process)
             found = await plan(session, self.address)
-        # One reader before the others: what the server makes once is made, and is not a reader's.
-        first = Reader(self.address, found, Seen())
-        await first.open()
-        await first.scroll()
+            # One reader before the others: what the server makes once is made, and is not a
+            # reader's. It starts the engine, too.
+            first = Reader(self.address, found, Seen())
+            await first.open()
+            await first.scroll()
+            await loaded(session, self.address)
         before, cpu = self.process.memory_info().rss, self._cpu()
         begun = time.monotonic()
         sampling = asyncio.create_task(self._sample())

@@ -2,7 +2,9 @@
 
 ``SD_SOURCE=tests.app.fake_source:FakeSource``; passes of the target last ``FAKE_PASS_MS``
 (default 4). Some prompts provoke: "crash" ends the process, "refuse" raises a known error,
-"break" an unknown one, "slow" makes each pass of the target last 100 ms. ``FAKE_LOAD=fail`` makes
+"break" an unknown one, "slow" makes each pass of the target last 100 ms, "hang" makes the third one
+last for ever, "nan" has no number in it from the third on, "memory" fills the device's memory in
+it, "disk" the disk. ``FAKE_LOAD=fail`` makes
 loading fail until a file named by ``FAKE_LOAD_AGAIN`` exists. It measures, too: a roofline of known
 limits in ``FAKE_MEASURE_STEPS`` steps of 20 ms, disturbed where ``FAKE_MEASURE=disturbed``; not at
 all where it is ``unable``. A sentence with the word "crash" ends the process, one with "slow"
@@ -11,9 +13,12 @@ takes as many steps as the roofline.
 
 from __future__ import annotations
 
+import copy
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +66,32 @@ class SlowDecoder(TabularDecoder):
     """Takes its time for each pass, whatever the number of rows, as a memory-bound model does."""
 
     seconds = 0.0
+    fault = ""
+    passes = 0
 
     def describe(self) -> Description:
         return Description("table", "cpu", "fp32", 1, "a test")
 
     def forward(self, *arguments: Any, **options: Any) -> np.ndarray:
         time.sleep(self.seconds)
-        return super().forward(*arguments, **options)
+        self.passes += 1
+        logits = super().forward(*arguments, **options)
+        if self.passes < 3:
+            return logits
+        match self.fault:
+            case "hang":
+                time.sleep(3600)
+            case "nan":
+                logits = np.full_like(logits, np.nan)
+            case "memory":
+                raise OutOfMemoryError("Tried to allocate 20.00 GiB")
+            case "disk":
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return logits
+
+
+class OutOfMemoryError(RuntimeError):
+    """What torch raises, by its name."""
 
 
 def fake_pair(milliseconds: float) -> FakePair:
@@ -147,9 +171,11 @@ class FakeSource:
             raise SdError("prompt_too_long", "Too long.", tokens=99, limit=9)
         if "break" in words:
             raise RuntimeError("a fault that nobody foresaw")
-        slow = "slow" in words
-        self.pair.target.seconds = 0.1 if slow else float(os.environ.get("FAKE_PASS_MS", "4")) / 1e3
-        pair_: Any = self.pair
+        # Races take turns: each has a target of its own.
+        target = copy.copy(self.pair.target)
+        target.seconds = 0.1 if "slow" in words else target.seconds
+        target.fault = next((w for w in words if w in ("hang", "nan", "memory", "disk")), "")
+        pair_: Any = replace(self.pair, target=target)
         return race(pair_, settings, cancelled=cancelled, command="a test")
 
     def measure(

@@ -171,7 +171,7 @@ def test_scrubbing_a_live_race_and_coming_back_to_it(open_page: OpenPage) -> Non
 
 
 def test_a_change_of_language_and_theme_in_mid_race_loses_nothing(open_page: OpenPage) -> None:
-    page = open_page("/app")
+    page = open_page("/app", query={"race.length": "400"})
     found = figure(page)
     found.locator(".sd-bet-options button").nth(1).click()
     go_live(found, "slow words go on with what was right")
