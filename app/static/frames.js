@@ -1,9 +1,8 @@
 // Our figures in your page. See docs/embedding.md.
 (() => {
   const all = (tag) => [...document.querySelectorAll(`${tag}.sd-embed`)];
-  const home = (frame) => new URL(frame.src, location).origin;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const pen = document.createElement("canvas").getContext("2d");
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const root = document.documentElement;
 
   // Is what it stands on dark?
@@ -17,13 +16,12 @@
     }
     return system.matches && /dark/.test(getComputedStyle(root).colorScheme);
   };
-  const tell = (f) =>
-    f.contentWindow.postMessage({ type: "sd-theme", theme: dark(f) ? "dark" : "light" }, home(f).replace("null", "*"));
+  const tell = (f) => f.contentWindow.postMessage({ type: "sd-theme", theme: dark(f) ? "dark" : "light" }, "*");
   const changed = () => setTimeout(() => all("iframe").forEach(tell), 250);
 
   addEventListener("message", ({ source, origin, data }) => {
     const f = all("iframe").find((x) => x.contentWindow === source);
-    if (!f || origin !== home(f) || data?.type !== "sd-height" || !(data.height > 0)) return;
+    if (!f || origin !== new URL(f.src).origin || data?.type !== "sd-height" || !(data.height > 0)) return;
     f.style.height = `${Math.min(5000, data.height)}px`;
     if (!f.told) tell(f);
     f.told = 1;

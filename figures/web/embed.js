@@ -52,7 +52,7 @@ export function createEmbed({ on, model, t, copy }) {
   const heading = h("h4", { id: uid("embed") }, t("ui.embed"));
   const dialog = h("dialog", { class: "sd-dialog", "aria-labelledby": heading.id },
     h("div", { class: "sd-head" }, heading, button(on, t("ui.close"), () => dialog.close(), { quiet: true })),
-    h("div", { class: "sd-controls" },
+    h("div", { class: "sd-dialog-choices" },
       pick("lang", t("ui.language"), languages.map((each) => [each, t(`ui.language_${each}`)])),
       pick("theme", t("ui.embed_theme"), THEMES.map((each) => [each, t(each === "auto" ? "ui.embed_theme_auto" : `ui.theme_${each}`)])),
       pick("controls", t("ui.controls"), CONTROLS.map((each) => [each, t(`ui.embed_controls_${each}`)])),

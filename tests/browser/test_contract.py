@@ -58,9 +58,9 @@ def test_every_figure_has_its_frame(open_page: OpenPage) -> None:
         expect(root.locator(".sd-puzzle")).to_be_hidden()
         expect(root.locator(".sd-panel .sd-table")).to_be_visible()
         root.get_by_role("button", name=words["ui.embed"], exact=True).click()
-        snippet = root.locator(".sd-panel pre").inner_text()
-        assert f"/app/figure/{figure_id}?lang=en" in snippet
-        assert snippet.startswith("<iframe")
+        dialog = root.get_by_role("dialog")
+        assert f"/app/figure/{figure_id}?lang=en" in dialog.locator("pre").inner_text()
+        dialog.get_by_role("button", name=words["ui.close"], exact=True).click()
         root.get_by_role("button", name=words["ui.copy_link"], exact=True).click()
         expect(root.get_by_text(words["ui.copied"])).to_be_visible()
         link = page.evaluate("navigator.clipboard.readText()")
