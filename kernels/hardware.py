@@ -36,6 +36,7 @@ class Hardware:
         memory: capacity, bytes.
         source: key of `sources()`.
         unconfirmed: names of fields for which no vendor's page could be read.
+        cache: of the last level, bytes; 0 where it is not known.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Hardware:
     memory: float
     source: str = ""
     unconfirmed: tuple[str, ...] = ()
+    cache: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def scaled(hardware: Hardware, *, flops_share: float, bandwidth_share: float) ->
         memory=hardware.memory,
         source=hardware.source,
         unconfirmed=hardware.unconfirmed,
+        cache=hardware.cache,
     )
 
 

@@ -9,7 +9,7 @@ import { slider, select, segments, toggle, numberField } from "#sd/controls.js";
 import { linear, log, ticks, clamp } from "#sd/scale.js";
 import { embedChart, near } from "#sd/chart.js";
 import { measureButton, measuring } from "#sd/measure.js";
-import { frame, measuredPoints, withLive, K_MAX, LIVE, PREFILL } from "./model.js";
+import { frame, measuredPoints, withLive, K_MAX, LIVE, PRECISIONS, PREFILL } from "./model.js";
 
 const PARAMS = ["k", "m", "hardware", "model", "precision", "batch", "context", "flops_share", "bandwidth_share", "custom_tflops", "custom_gbs", "custom_gb"];
 /** Where the slider stops: every value up to 16, then about twelve a factor of two, powers of two exact. */
@@ -185,6 +185,12 @@ export function render({ model, el }) {
       s("line", { x1: x(time), x2: x(time), y1: 4, y2: 88, "stroke-width": 2, style: "stroke: var(--sd-ink)" }));
   }
 
+  /** A pass repeated on weights that fit there is not held up by the memory; the figure assumes the first pass. */
+  function cacheNote({ cache }, p) {
+    const bytes = data.models[p.model].parameters * PRECISIONS[p.precision];
+    return !cache ? "" : t(bytes <= cache ? "note.in_cache" : "note.cache", { cache: si(cache, "B", lang), bytes: si(bytes, "B", lang) });
+  }
+
   function draw() {
     const p = state();
     const g = frame(data, p);
@@ -206,7 +212,7 @@ export function render({ model, el }) {
         t(live ? "note.live" : "note.measured", { name: nameOf(own), model: own.model, date: own.created.slice(0, 10), time: own.created.slice(11, 16), command: own.command, kernel: own.kernel, bandwidth: si(own.bandwidth, "B/s", lang), flops: si(own.flops, "FLOP/s", lang), error: percent(own.error, lang) }),
         measuredPoints(data, p).length ? t("note.scaled") : t("note.no_points", { precision: own.precision.toUpperCase() }), own.contaminated ? t("note.contaminated") : ""].filter(Boolean).join(" ")
       : hardware
-      ? t("note.source", { name: hardware.name, flops: si(hardware.flops, "FLOP/s", lang), bandwidth: si(hardware.bandwidth, "B/s", lang), memory: si(hardware.memory, "B", lang), title: data.sources[hardware.source].title, date: data.sources[hardware.source].accessed }) + (hardware.unconfirmed.length ? ` ${t("note.unconfirmed")}` : "")
+      ? t("note.source", { name: hardware.name, flops: si(hardware.flops, "FLOP/s", lang), bandwidth: si(hardware.bandwidth, "B/s", lang), memory: si(hardware.memory, "B", lang), title: data.sources[hardware.source].title, date: data.sources[hardware.source].accessed }) + [cacheNote(hardware, p), hardware.unconfirmed.length ? t("note.unconfirmed") : ""].filter(Boolean).map((x) => ` ${x}`).join("")
       : "";
     const text = g.fits ? "" : t("say.too_big", { needs: si(g.needs, "B", lang), memory: si(g.hardware.memory, "B", lang) });
     if (warning.textContent !== text) warning.textContent = text;

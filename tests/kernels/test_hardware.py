@@ -75,5 +75,12 @@ def test_presets_are_sound() -> None:
         assert device.source in sources(), key
         # Every known accelerator lies here; a sparse or mistyped figure would not.
         assert 25 < device.flops / device.bandwidth < 600, key
-        assert set(device.unconfirmed) <= {"flops", "bandwidth", "memory"}
+        assert set(device.unconfirmed) <= {"flops", "bandwidth", "memory", "cache"}
     assert presets()["h100-sxm"].flops == 989e12  # not 1979e12, which is the 2:4-sparse figure
+
+
+def test_a_cache_is_far_smaller_than_the_memory_and_kept_when_scaled() -> None:
+    known = [device for device in presets().values() if device.cache]
+    assert len(known) >= 16
+    assert all(1e6 <= device.cache <= 0.01 * device.memory for device in known)
+    assert scaled(H100, flops_share=0.5, bandwidth_share=0.5).cache == H100.cache == 50e6
