@@ -20,7 +20,7 @@ from torch import Tensor
 from kernels.cache import Cache
 from kernels.errors import SdError
 from kernels.llama_config import end_tokens, read_json
-from kernels.model import Description, NotFinite
+from kernels.model import Description, NotFinite, describe_on_torch
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -107,13 +107,8 @@ class HfDecoder:
         """What runs, where, how precisely."""
         import transformers
 
-        return Description(
-            backend="hf",
-            device=self.device,
-            precision=self.precision,
-            threads=torch.get_num_threads(),
-            reason=f"transformers {transformers.__version__}; {self._reason}",
-        )
+        reason = f"transformers {transformers.__version__}; {self._reason}"
+        return describe_on_torch(self, "hf", reason)
 
     def new_cache(self, capacity: int) -> HfCache:
         """An empty cache for `capacity` tokens (at most context_length, else ValueError)."""

@@ -53,6 +53,19 @@ class Description:
     reason: str
 
 
+def describe_on_torch(decoder: Decoder, backend: str, reason: str) -> Description:
+    """Describe a decoder that runs on torch, whose threads are those of the process."""
+    import torch
+
+    return Description(
+        backend=backend,
+        device=decoder.device,
+        precision=decoder.precision,
+        threads=torch.get_num_threads(),
+        reason=reason,
+    )
+
+
 class Decoder(Protocol):
     """A causal language model with an explicit cache.
 

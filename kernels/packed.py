@@ -24,7 +24,7 @@ from torch.nn import functional
 from kernels.cache import Cache
 from kernels.checkpoint import Checkpoint, Stored
 from kernels.llama_config import LlamaConfig, UnsupportedModel
-from kernels.model import Description, NotFinite
+from kernels.model import Description, NotFinite, describe_on_torch
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
 _FEWEST_ROWS = 2
@@ -82,13 +82,8 @@ class PackedDecoder:
     def describe(self) -> Description:
         """What runs, where, how precisely."""
         how = "weights packed for oneDNN" if self._packed else "plain products"
-        return Description(
-            backend="packed",
-            device=self.device,
-            precision=self.precision,
-            threads=torch.get_num_threads(),
-            reason=f"torch {torch.__version__}, {how}; {self._reason}",
-        )
+        reason = f"torch {torch.__version__}, {how}; {self._reason}"
+        return describe_on_torch(self, "packed", reason)
 
     def new_cache(self, capacity: int) -> PackedCache:
         """An empty cache for `capacity` tokens (at most context_length, else ValueError)."""
