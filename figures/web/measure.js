@@ -67,7 +67,7 @@ function createStore(url) {
       const key = keyOf(request);
       if (!url || asking.has(key)) return;
       asking.add(key);
-      put(key, { state: "waiting" });
+      put(key, { state: "running", share: 0 });
       let missing = 0, { again, ...rest } = request, body = request;
       for (;;) {
         let state = null;

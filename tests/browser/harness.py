@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import ConsoleMessage, Page
+from playwright.sync_api import ConsoleMessage, Locator, Page
 from playwright.sync_api import Request as WebRequest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -152,3 +152,29 @@ class Watch:
         return [
             text for text in self.seen if not any(pattern.search(text) for pattern in self.allow)
         ]
+
+
+def start(page: Page, figure_id: str, drawn: str) -> Locator:
+    """The figure, on the screen, once it has drawn something at ``drawn``."""
+    figure = page.locator(f"#sd-{figure_id}")
+    figure.scroll_into_view_if_needed()  # a chart is fetched when it comes near
+    figure.locator(drawn).first.wait_for()
+    figure.scroll_into_view_if_needed()
+    return figure
+
+
+def says(figure: Locator, expected: str) -> None:
+    """The sentence under the figure becomes the one that Python gives for the same state."""
+    figure.page.wait_for_function(
+        "([id, text]) => document.querySelector(`#${id} .sd-say`)?.textContent === text",
+        arg=[figure.get_attribute("id"), expected],
+        timeout=30_000,
+    )
+
+
+def rows(figure: Locator) -> list[list[str]]:
+    """The table of the figure's numbers, shown or not, as text."""
+    found: list[list[str]] = figure.locator(".sd-panel .sd-table tr").evaluate_all(
+        "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    return found

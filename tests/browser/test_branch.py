@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
 
 from figures.branch import model
 from figures.branch.figure import Branch
 from tests.browser.conftest import OpenPage
+from tests.browser.harness import rows, says, start
 
 pytestmark = pytest.mark.browser
-FIGURE = "#sd-branch"
+DRAWN = ".br-chip"
 
 GRID = [
     dict(
@@ -52,22 +52,6 @@ def close(a: Any, b: Any) -> bool:
     return abs(a - b) <= 1e-9
 
 
-def start(page: Page) -> Any:
-    figure = page.locator(FIGURE)
-    figure.locator(".br-chip").first.wait_for()
-    figure.scroll_into_view_if_needed()
-    return figure
-
-
-def says(figure: Any, expected: str) -> None:
-    """The sentence under the figure becomes the one that Python gives for the same state."""
-    figure.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector)?.textContent === text",
-        arg=[f"{FIGURE} .sd-say", expected],
-        timeout=5000,
-    )
-
-
 def becomes(figure: Any, lane: int, expected: str) -> None:
     """The variables beside a lane become those."""
     figure.page.wait_for_function(
@@ -77,15 +61,9 @@ def becomes(figure: Any, lane: int, expected: str) -> None:
     )
 
 
-def rows(figure: Any) -> list[list[str]]:
-    return figure.locator(".sd-panel .sd-table tr").evaluate_all(
-        "rows => rows.map(r => [...r.children].map(c => c.textContent))"
-    )
-
-
 def test_the_browsers_arithmetic_is_pythons(open_page: OpenPage) -> None:
     page = open_page()
-    start(page)
+    start(page, "branch", DRAWN)
     found = page.evaluate(
         """async (grid) => {
           const { scene } = await import(document.querySelector('script[type=importmap]')
@@ -101,7 +79,7 @@ def test_the_browsers_arithmetic_is_pythons(open_page: OpenPage) -> None:
 
 def test_mouse_keyboard_and_the_url(open_page: OpenPage) -> None:
     page = open_page()
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     says(figure, Branch().describe("en"))
     chips = figure.locator(".br-chip")
 
@@ -140,7 +118,7 @@ def test_mouse_keyboard_and_the_url(open_page: OpenPage) -> None:
 
     # The address alone brings the state back, and the other language shows the same state.
     page.reload()
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     says(figure, Branch(**state).describe("en"))
     page.locator('[data-switch="zh"]').click()
     says(figure, Branch(**state).describe("zh"))
@@ -152,7 +130,7 @@ def test_mouse_keyboard_and_the_url(open_page: OpenPage) -> None:
 
 def test_predictors_chance_and_the_language_model(open_page: OpenPage) -> None:
     page = open_page()
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     pattern = figure.locator('[data-control="pattern"] input')
     for mode, text in (("taken", "TN"), ("onebit", "TTN"), ("twobit", "NNT oops")):
         figure.locator(f'[data-control="mode"] input[value="{mode}"]').check()
@@ -186,7 +164,7 @@ def test_predictors_chance_and_the_language_model(open_page: OpenPage) -> None:
 
 def test_playing_stepping_and_the_end(open_page: OpenPage) -> None:
     page = open_page()
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     variables = figure.locator(".br-vars")
     assert variables.nth(1).inner_text() == "total = 453 · skipped = 2 ✓ same result"
     figure.get_by_role("button", name="From the start").click()
@@ -209,7 +187,7 @@ def test_bet_puzzle_and_a_bad_link(open_page: OpenPage) -> None:
     page = open_page(
         query={"branch.n": "400", "branch.wrong": "-3", "branch.mode": "psychic", "branch.t": "3"}
     )
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     says(figure, Branch(n=16, wrong=0).describe("en"))
     assert figure.locator(".sd-warn").count() == 3
     assert "same result" in figure.locator(".br-vars").nth(1).inner_text()
@@ -233,7 +211,7 @@ def test_touch_narrow_and_still(open_page: OpenPage, shot: Any) -> None:
         lang="zh", theme="dark", width=360, height=780, touch=True, reduced_motion=True,
         query={"branch.n": "16", "branch.llm": "true"},
     )  # fmt: skip
-    figure = start(page)
+    figure = start(page, "branch", DRAWN)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     chip = figure.locator(".br-chip").nth(12)
     box = chip.bounding_box()

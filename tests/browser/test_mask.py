@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
 
 from figures.mask import model
 from figures.mask.figure import Mask
 from tests.browser.conftest import OpenPage
+from tests.browser.harness import rows, says, start
 
 pytestmark = pytest.mark.browser
-FIGURE = "#sd-mask"
+DRAWN = ".mk-row"
 
 SENTENCES = [
     "one two three four five six seven eight nine ten",
@@ -25,28 +25,6 @@ SENTENCES = [
 ]
 
 
-def start(page: Page) -> Any:
-    figure = page.locator(FIGURE)
-    figure.locator(".mk-row").first.wait_for()
-    figure.scroll_into_view_if_needed()
-    return figure
-
-
-def says(figure: Any, expected: str) -> None:
-    """The sentence under the figure becomes the one that Python gives for the same state."""
-    figure.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector)?.textContent === text",
-        arg=[f"{FIGURE} .sd-say", expected],
-        timeout=5000,
-    )
-
-
-def rows(figure: Any) -> list[list[str]]:
-    return figure.locator(".sd-panel .sd-table tr").evaluate_all(
-        "rows => rows.map(r => [...r.children].map(c => c.textContent))"
-    )
-
-
 def lit(figure: Any) -> int:
     """How many inputs are lit."""
     return figure.locator('.mk-box:not([data-kind="output"]):not([data-dim])').count()
@@ -54,7 +32,7 @@ def lit(figure: Any) -> int:
 
 def test_the_browsers_structure_is_pythons(open_page: OpenPage) -> None:
     page = open_page()
-    start(page)
+    start(page, "mask", DRAWN)
     cases = [
         {"sentence": s, "m": m, "output": output, "reject": reject}
         for s, m, output, reject in itertools.product(SENTENCES, (1, 4, 8), (0, 3, 9), (0, 2, 9))
@@ -75,7 +53,7 @@ def test_the_browsers_structure_is_pythons(open_page: OpenPage) -> None:
 
 def test_pointing_choosing_and_rejecting(open_page: OpenPage) -> None:
     page = open_page()
-    figure = start(page)
+    figure = start(page, "mask", DRAWN)
     says(figure, Mask().describe("en"))
     outputs, drafts = figure.get_by_role("radio"), figure.locator('[data-kind="draft"].mk-box')
     assert (outputs.count(), drafts.count(), figure.locator(".mk-row").count()) == (5, 4, 5)
@@ -131,7 +109,7 @@ def test_pointing_choosing_and_rejecting(open_page: OpenPage) -> None:
 
     page.wait_for_function("location.search.includes('mask.reject=9')")
     page.reload()
-    figure = start(page)
+    figure = start(page, "mask", DRAWN)
     says(figure, Mask(output=1, reject=9, m=8).describe("en"))
     page.locator('[data-switch="zh"]').click()
     says(figure, Mask(output=1, reject=9, m=8).describe("zh"))
@@ -140,7 +118,7 @@ def test_pointing_choosing_and_rejecting(open_page: OpenPage) -> None:
 
 def test_a_sentence_of_the_readers(open_page: OpenPage) -> None:
     page = open_page()
-    figure = start(page)
+    figure = start(page, "mask", DRAWN)
     badge = figure.locator(".sd-badge")
     assert badge.get_attribute("data-kind") == "recorded"
     field = figure.locator('[data-control="sentence"] input')
@@ -167,7 +145,7 @@ def test_a_sentence_of_the_readers(open_page: OpenPage) -> None:
 
 def test_bet_puzzle_and_a_bad_link(open_page: OpenPage) -> None:
     page = open_page(query={"mask.m": "0", "mask.output": "77", "mask.reject": "x"})
-    figure = start(page)
+    figure = start(page, "mask", DRAWN)
     says(figure, Mask(m=1, output=9).describe("en"))
     assert figure.locator(".sd-warn").count() == 3
     figure.get_by_role("button", name="4: one for each").click()
@@ -185,7 +163,7 @@ def test_touch_and_narrow(open_page: OpenPage, shot: Any) -> None:
     page = open_page(
         lang="zh", theme="dark", width=360, height=780, touch=True, query={"mask.m": "8"}
     )
-    figure = start(page)
+    figure = start(page, "mask", DRAWN)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     last = figure.get_by_role("radio").nth(8)
     for mark in (last, figure.locator('[data-kind="draft"].mk-box').nth(6)):
