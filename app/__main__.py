@@ -17,7 +17,9 @@ DEFAULT_PORT = 5006
 USAGE = """usage: python -m app serve [options of panel serve]
        python -m app build [-o site] [--base-url URL]   the article as files for any static host
        python -m app load [--readers 200] [--json]      many readers at once, and what they cost
+       python -m app record --prompt TEXT [--trace FILE]  one race as a recording
 
+  --plain-url URL --speculative-url URL   race two OpenAI-compatible servers (docs/engines.md)
   --port 6001                             another port
   --address 0.0.0.0 --allow-websocket-origin HOST:PORT
                                           let other machines read along
@@ -99,8 +101,14 @@ def serve(arguments: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     """Dispatch the command line; prints the usage for anything unknown."""
     if arguments[:1] == ["serve"]:
-        serve(arguments[1:])
+        from app.record import take_servers
+
+        serve(take_servers(arguments[1:]))
         return
+    if arguments[:1] == ["record"]:
+        from app import record
+
+        sys.exit(record.main(arguments[1:]))
     if arguments[:1] == ["build"]:
         from app.static_site import command as build
 

@@ -9,7 +9,8 @@ that crashes ends a race, not the server.
 
 Races that are here at the same time take turns: after `SD_SLICE_SECONDS` of the device the next one
 goes on, between two passes, where no lane's clock is running; so a long race keeps nobody waiting
-for its end, and a clock still counts nothing but its own lane's work.
+for its end, and a clock still counts nothing but its own lane's work. A source whose races run
+elsewhere (``at_once``, docs/engines.md) has a thread for each that it can run at once instead.
 
 It speaks JSON, one object a line. In: ``{"do": "load", "pair"}``, ``{"do": "run", "run", "pair",
 "settings"}``, ``{"do": "measure", "run", "pair", "what", "options"}``, ``{"do": "cancel",
@@ -37,6 +38,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -76,6 +78,9 @@ class Engine:
         self.slice_seconds = slice_seconds
         self.races: deque[Taken] = deque()  # whose turn it is comes first
         self.source = source
+        at_once = getattr(source, "at_once", None)
+        self.elsewhere = None if at_once is None else ThreadPoolExecutor(at_once, "race")
+        self.speaking = threading.Lock()
         self.commands = commands
         self.reports = reports
         self.waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -98,8 +103,10 @@ class Engine:
 
     def report(self, **message: Any) -> None:
         """Send one message to the server."""
-        self.reports.write(json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n")
-        self.reports.flush()
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n"
+        with self.speaking:
+            self.reports.write(text)
+            self.reports.flush()
 
     def serve(self) -> None:
         """Do what is asked, for ever."""
@@ -189,10 +196,21 @@ class Engine:
             self.cancelled.discard(run)
             self.report(type="over", run=run)
         elif self.prepare(pair):
-            self.races.append(Taken(run, self._events(run, pair, settings)))
+            race = Taken(run, self._events(run, pair, settings))
+            if self.elsewhere is None:
+                self.races.append(race)
+            else:
+                self.elsewhere.submit(self._follow, race)
         else:
             self.report(type="event", run=run, event={"type": "error"} | self.fault)
             self.report(type="over", run=run)
+
+    def _follow(self, race: Taken) -> None:
+        """Report a race that runs elsewhere, from its first event to its last."""
+        while self._pass(race):
+            pass
+        self.cancelled.discard(race.run)
+        self.report(type="over", run=race.run)
 
     def measure(self, run: str, pair: str, what: str, options: dict[str, Any]) -> None:
         """Measure something, until it is done or cancelled; where loading fails, that is told."""

@@ -25,7 +25,7 @@ from bokeh.settings import settings as bokeh_settings
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from app import metrics
+from app import metrics, sources
 from app.hub import Hub
 from app.limits import limits
 from app.readers import Reader
@@ -70,6 +70,7 @@ def start() -> None:
         ValueError: a setting is wrong.
     """
     limits()
+    sources.check()
     IOLoop.current().add_callback(_listen_for_sigterm)
     if os.environ.get("SD_WARM", "0") not in ("", "0"):
         IOLoop.current().add_callback(lambda: hub().measurements.measure_when_idle())

@@ -2,9 +2,10 @@
 
 The server, the figure and the recorder know nothing of an engine but this: a source says which
 pairs it offers, gets one ready, and yields the events of a race (docs/trace.md). The engine in
-this repository is one source; another one (a remote endpoint, say) is another class with the same
-three methods, named in ``SD_SOURCE=module:Class``. A source lives in a process of its own
-(``app/engine.py``), so it may block.
+this repository is one source, servers of the owner's are another (``app/openai_source.py``), a
+cluster a third (``app/ray_source.py``); yet another is another class with the same three methods,
+named in ``SD_SOURCE=module:Class``. A source lives in a process of its own (``app/engine.py``), so
+it may block. docs/engines.md describes the seam for whoever writes one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ MASK_TOKENS = 64
 
 
 class Source(Protocol):
-    """Something that can run races. Made without arguments; making one must be quick."""
+    """Something that can run races. Made without arguments; making one must be quick.
+
+    A source whose races do not run in this very process has an attribute ``at_once`` as well: how
+    many of them it runs side by side, each to its end. Without it races share one device in turns.
+    """
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the pairs on offer, the default first, before anything is loaded.
@@ -175,10 +180,31 @@ def _drafters(model: bool) -> list[str]:
     return ["both", "model", "lookup"] if model else ["lookup"]
 
 
+#: Settings that choose a source by being there, and what they choose.
+CHOSEN_BY = {
+    "SD_RAY": "app.ray_source:RaySource",
+    "SD_PLAIN_URL": "app.openai_source:OpenAISource",
+    "SD_SPECULATIVE_URL": "app.openai_source:OpenAISource",
+}
+
+
+def check() -> None:
+    """Look at the owner's settings for another source, without making the default one.
+
+    Raises:
+        ValueError: a setting is wrong; the message says which.
+    """
+    if any(os.environ.get(name) for name in CHOSEN_BY) and not os.environ.get("SD_SOURCE"):
+        try:
+            source()
+        except SdError as error:
+            raise ValueError(str(error)) from error
+
+
 def source() -> Source:
-    """Make the source that ``SD_SOURCE`` names, or the engine of this repository."""
-    module, _, name = os.environ.get("SD_SOURCE", "").partition(":")
-    if not module:
-        return KernelSource()
+    """Make the source that the owner's settings name: the engine of this repository, if none."""
+    implied = (place for name, place in CHOSEN_BY.items() if os.environ.get(name))
+    place = os.environ.get("SD_SOURCE") or next(implied, "app.sources:KernelSource")
+    module, _, name = place.partition(":")
     made: Source = getattr(import_module(module), name)()
     return made

@@ -44,6 +44,7 @@ class Trace:
         for event in events:
             if event["type"] == "start":
                 header = event["header"]
+                kept.clear()  # a cluster begins again where a machine was lost
             elif event["type"] in ("pass", "finish", "end"):
                 kept.append(dict(event))
             elif event["type"] == "error":

@@ -13,6 +13,8 @@ from typing import Any
 from kernels.errors import SdError
 
 SCHEMA = "speculative-decoding-live/trace/1"
+#: Version of the header's `source`, the account of a run whose passes were not measured.
+SOURCE_VERSION = 1
 
 LANES = ("plain", "speculative")
 KINDS = ("prefill", "decode", "draft", "verify")
@@ -56,8 +58,10 @@ def check(value: Any) -> None:
         raise TraceError("events", f"is not a list of at most {MAX_EVENTS}")
     clocks = dict.fromkeys(LANES, 0.0)
     finished: set[str] = set()
+    inferred = "source" in value["header"]
     for number, event in enumerate(events):
-        _event(event, f"events[{number}]", clocks, finished, last=number == len(events) - 1)
+        last = number == len(events) - 1
+        _event(event, f"events[{number}]", clocks, finished, last=last, inferred=inferred)
     if not events or events[-1]["type"] != "end":
         raise TraceError("events", "does not close with an end event")
 
@@ -76,6 +80,7 @@ def _header(header: Any) -> None:
             "prompt_tokens",
             "guarantee",
         },
+        optional={"source"},
     )
     for name in ("created", "command", "guarantee"):
         _text(header[name], f"header.{name}", MAX_PROMPT)
@@ -91,15 +96,34 @@ def _header(header: Any) -> None:
     if settings.get("m") != "adaptive":
         _number(settings.get("m"), "header.settings.m", 1, 16, whole=True)
     _number(settings.get("temperature"), "header.settings.temperature", 0, 5)
+    if "source" in header:
+        _source(header["source"])
+
+
+def _source(source: Any) -> None:
+    _object(source, "header.source", {"version", "server", "passes", "lanes", "m"})
+    if source["version"] != SOURCE_VERSION:
+        raise TraceError("header.source.version", f"is not {SOURCE_VERSION}")
+    _text(source["server"], "header.source.server")
+    _one_of(source["passes"], ("inferred",), "header.source.passes")
+    _one_of(source["lanes"], ("in turn", "together"), "header.source.lanes")
+    if source["m"] is not None:
+        _number(source["m"], "header.source.m", 1, 1000, whole=True)
 
 
 def _event(
-    event: Any, where: str, clocks: dict[str, float], finished: set[str], *, last: bool
+    event: Any,
+    where: str,
+    clocks: dict[str, float],
+    finished: set[str],
+    *,
+    last: bool,
+    inferred: bool,
 ) -> None:
     _object(event, where)
     kind = event.get("type")
     if kind == "pass":
-        _pass(event, where, clocks, finished)
+        _pass(event, where, clocks, finished, inferred)
     elif kind == "finish":
         _object(event, where, {"type", "lane", "reason", "clock"})
         _one_of(event["lane"], LANES, f"{where}.lane")
@@ -121,7 +145,9 @@ def _event(
         raise TraceError(f"{where}.type", "is not pass, finish or end")
 
 
-def _pass(event: Any, where: str, clocks: dict[str, float], finished: set[str]) -> None:
+def _pass(
+    event: Any, where: str, clocks: dict[str, float], finished: set[str], inferred: bool
+) -> None:
     required = {"type", "lane", "kind", "start", "end", "rows", "tokens"}
     _object(event, where, required, optional={"by"})
     _one_of(event["lane"], LANES, f"{where}.lane")
@@ -142,17 +168,18 @@ def _pass(event: Any, where: str, clocks: dict[str, float], finished: set[str]) 
     if not isinstance(tokens, list) or len(tokens) > 64:
         raise TraceError(f"{where}.tokens", "is not a list of at most 64")
     for i, token in enumerate(tokens):
-        _token(token, f"{where}.tokens[{i}]", event["kind"])
+        _token(token, f"{where}.tokens[{i}]", event["kind"], inferred)
     if event["kind"] == "verify":
-        _order([token["origin"] for token in tokens], f"{where}.tokens")
+        _order([token["origin"] for token in tokens], f"{where}.tokens", inferred)
 
 
-def _token(token: Any, where: str, kind: str) -> None:
+def _token(token: Any, where: str, kind: str, inferred: bool) -> None:
     _object(token, where, {"id", "text", "origin"}, optional={"p", "q", "u", "by"})
     _number(token["id"], f"{where}.id", 0, 2**31, whole=True)
     _text(token["text"], f"{where}.text")
     implied = IMPLIED_ORIGIN.get(kind)
-    allowed = (implied,) if implied else ("accepted", "rejected", "supplied", "bonus")
+    judged = ("accepted", "target") if inferred else ("accepted", "rejected", "supplied", "bonus")
+    allowed = (implied,) if implied else judged
     _one_of(token["origin"], allowed, f"{where}.origin")
     for name in ("p", "q", "u"):
         if name in token:
@@ -161,12 +188,15 @@ def _token(token: Any, where: str, kind: str) -> None:
         _one_of(token["by"], DRAFTERS, f"{where}.by")
 
 
-def _order(origins: Sequence[str], where: str) -> None:
-    """accepted …, then: nothing (the text ended), or a bonus, or rejected and supplied."""
+def _order(origins: Sequence[str], where: str, inferred: bool) -> None:
+    """accepted …, then: nothing (the text ended), or a bonus, or rejected and supplied.
+
+    Seen from outside the last one is the target's, whichever of these it was.
+    """
     rest = list(origins)
     while rest and rest[0] == "accepted":
         rest.pop(0)
-    if rest not in ([], ["bonus"], ["rejected", "supplied"]):
+    if rest not in ([["target"]] if inferred else [[], ["bonus"], ["rejected", "supplied"]]):
         raise TraceError(
             where, "are not accepted ones, then a bonus or a rejected and supplied one"
         )

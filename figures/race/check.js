@@ -11,6 +11,8 @@ const REASONS = ["end", "stop", "length", "context", "cancelled"];
 const AGREEMENTS = ["identical", "differs", "sampled", "unfinished"];
 const DRAFTERS = ["model", "lookup"];
 const IMPLIED = { prefill: ["target"], decode: ["target"], draft: ["drafted"], verify: ["accepted", "rejected", "supplied", "bonus"] };
+const INFERRED = { ...IMPLIED, verify: ["accepted", "target"] }; // seen from outside: docs/trace.md
+const SOURCE_VERSION = 1;
 
 class Bad extends Error {
   constructor(where, why) { super(`${where}: ${why}`); this.where = where; this.why = why; }
@@ -33,7 +35,7 @@ export function check(value) {
     if (value.schema !== SCHEMA) throw new Bad("schema", "schema");
     header(value.header);
     if (!Array.isArray(value.events) || value.events.length > MAX_EVENTS) throw new Bad("events", "events");
-    const state = { clocks: { plain: 0, speculative: 0 }, finished: new Set() };
+    const state = { clocks: { plain: 0, speculative: 0 }, finished: new Set(), inferred: "source" in value.header };
     value.events.forEach((raw, i) => event(unpack(raw), `events[${i}]`, state, i === value.events.length - 1));
     const last = value.events.at(-1);
     if (!last || last.type !== "end") throw new Bad("events", "unclosed");
@@ -53,7 +55,7 @@ function unpack(row) {
 }
 
 function header(value) {
-  object(value, "header", ["created", "command", "device", "versions", "pair", "settings", "prompt_tokens", "guarantee"]);
+  object(value, "header", ["created", "command", "device", "versions", "pair", "settings", "prompt_tokens", "guarantee"], ["source"]);
   for (const name of ["created", "command", "guarantee"]) text(value[name], `header.${name}`, MAX_PROMPT);
   number(value.prompt_tokens, "header.prompt_tokens", 0, 10_000_000, true);
   for (const name of ["device", "versions", "pair", "settings"]) {
@@ -65,6 +67,16 @@ function header(value) {
   text(value.settings.prompt, "header.settings.prompt", MAX_PROMPT);
   if (value.settings.m !== "adaptive") number(value.settings.m, "header.settings.m", 1, 16, true);
   number(value.settings.temperature, "header.settings.temperature", 0, 5);
+  if ("source" in value) source(value.source);
+}
+
+function source(value) {
+  object(value, "header.source", ["version", "server", "passes", "lanes", "m"]);
+  if (value.version !== SOURCE_VERSION) throw new Bad("header.source.version", "value");
+  text(value.server, "header.source.server");
+  oneOf(value.passes, ["inferred"], "header.source.passes");
+  oneOf(value.lanes, ["in turn", "together"], "header.source.lanes");
+  if (value.m !== null) number(value.m, "header.source.m", 1, 1000, true);
 }
 
 function event(e, where, state, last) {
@@ -88,7 +100,7 @@ function event(e, where, state, last) {
   } else throw new Bad(`${where}.type`, "value");
 }
 
-function pass(e, where, { clocks, finished }) {
+function pass(e, where, { clocks, finished, inferred }) {
   object(e, where, ["type", "lane", "kind", "start", "end", "rows", "tokens"], ["by"]);
   oneOf(e.lane, LANES, `${where}.lane`);
   oneOf(e.kind, KINDS, `${where}.kind`);
@@ -102,15 +114,15 @@ function pass(e, where, { clocks, finished }) {
   if (e.lane === "plain" && (e.kind === "draft" || e.kind === "verify")) throw new Bad(where, "value");
   if (!Array.isArray(e.tokens) || e.tokens.length > MAX_TOKENS) throw new Bad(`${where}.tokens`, "shape");
   if (e.kind === "decode" && e.tokens.length === 0) throw new Bad(`${where}.tokens`, "shape");
-  e.tokens.forEach((x, i) => token(x, `${where}.tokens[${i}]`, e.kind));
-  if (e.kind === "verify" && !/^a*(b|rs)?$/.test(e.tokens.map((x) => x.origin[0]).join(""))) throw new Bad(`${where}.tokens`, "order");
+  e.tokens.forEach((x, i) => token(x, `${where}.tokens[${i}]`, (inferred ? INFERRED : IMPLIED)[e.kind]));
+  if (e.kind === "verify" && !(inferred ? /^a*t$/ : /^a*(b|rs)?$/).test(e.tokens.map((x) => x.origin[0]).join(""))) throw new Bad(`${where}.tokens`, "order");
 }
 
-function token(value, where, kind) {
+function token(value, where, origins) {
   object(value, where, ["id", "text", "origin"], ["p", "q", "u", "by"]);
   number(value.id, `${where}.id`, 0, 2 ** 31, true);
   text(value.text, `${where}.text`);
-  oneOf(value.origin, IMPLIED[kind], `${where}.origin`);
+  oneOf(value.origin, origins, `${where}.origin`);
   for (const name of ["p", "q", "u"]) if (name in value) number(value[name], `${where}.${name}`, 0, 1);
   if ("by" in value) oneOf(value.by, DRAFTERS, `${where}.by`);
 }

@@ -54,7 +54,7 @@ export function createDetail({ t, lang, onRelease }) {
       }
       const where = pass.kind === "prefill" ? t("detail.head_prompt") : lane.name === "plain" ? t("detail.head_plain", { i: pass.index }) : t("detail.head_speculative", { round: pass.round });
       const span = t("detail.time", { start: duration(pass.start, lang, 4), end: duration(pass.end, lang, 4) });
-      title.replaceChildren(h("b", {}, where), h("span", {}, [span, pass.rows ? t("detail.rows", { rows: num(pass.rows, lang, 6) }) : null].filter(Boolean).join(" · ")));
+      title.replaceChildren(h("b", {}, where), h("span", {}, [span, pass.rows && !(pass.inferred && pass.kind !== "prefill") ? t("detail.rows", { rows: num(pass.rows, lang, 6) }) : null].filter(Boolean).join(" · ")));
       const [name, values] = about(pass, lang);
       said.textContent = current ? "" : t(`pass.${name}`, values);
       const list = rows(lane, pass);

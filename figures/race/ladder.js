@@ -3,7 +3,7 @@
 
 import { h } from "#sd/dom.js";
 import { fixed, num, times } from "#sd/format.js";
-import { counts, ladder, number, wilson } from "./model.js";
+import { counts, ladder, number, serverCount, wilson } from "./model.js";
 
 const RUNGS = ["tokens", "drafting", "formula", "guesses", "variation", "measured"];
 
@@ -25,6 +25,13 @@ export function createLadder({ t, lang }) {
   return {
     element,
     show(run, time) {
+      element.dataset.inferred = String(run.inferred);
+      if (run.inferred) {
+        const count = serverCount(run, lang);
+        put(alpha, count ? t("ladder.server", count) : t(run.end ? "ladder.server_none" : "ladder.wait"));
+        put(note, t("ladder.inferred"));
+        return;
+      }
       const c = counts(run.lanes.speculative, time);
       const judged = c.accepted + c.rejected, [low, high] = wilson(c.accepted, judged);
       put(alpha, judged === 0 ? t("ladder.alpha_none") : t("ladder.alpha", { alpha: fixed(c.accepted / judged, 2, lang), low: fixed(low, 2, lang), high: fixed(high, 2, lang), judged: num(judged, lang, 6) }));

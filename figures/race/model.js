@@ -41,12 +41,14 @@ export function createRun() {
   const lane = (name) => ({ name, passes: [], finish: null, reason: null });
   const run = {
     header: null, end: null, events: [],
+    /** Whether its passes were not measured but inferred from outside (docs/trace.md, `source`). */
+    get inferred() { return Boolean(run.header?.source); },
     lanes: { plain: lane("plain"), speculative: lane("speculative") },
     add(raw) {
       if (raw.type === "start") { run.header = raw.header; return; }
       const e = expand(raw);
       run.events.push(e);
-      if (e.type === "pass") addPass(run.lanes[e.lane], e);
+      if (e.type === "pass") addPass(run.lanes[e.lane], run.inferred ? { ...e, inferred: true } : e);
       else if (e.type === "finish") Object.assign(run.lanes[e.lane], { finish: e.clock, reason: e.reason });
       else if (e.type === "end") run.end = e;
     },
@@ -186,6 +188,7 @@ export function about(item, lang) {
   const n = (x, digits = 6) => num(x, lang, digits);
   const maybe = (x) => (x == null ? NONE : n(x, x < 0.001 ? 1 : 2));
   const values = { ms: duration(item.end - item.start, lang), rows: n(rows) };
+  if (item.inferred) return inferred(item, { ...values, n: n(tokens.length) });
   if (item.kind === "prefill")
     return item.by ? ["prefill_draft", values] : ["prefill", { ...values, ...(tokens.length && { token: shown(tokens[0]) }) }];
   if (item.kind === "decode") return [item.lane === "speculative" ? "decode" : "plain", { ...values, token: shown(tokens[0]) }];
@@ -204,13 +207,20 @@ export function about(item, lang) {
   return ["rejected", { ...values, u: maybe(u), ratio: maybe(p / q) }];
 }
 
+/** The sentence about a pass that nobody has measured: what arrived, and when. */
+function inferred(item, values) {
+  const key = item.kind === "prefill" ? "arrived_first" : item.tokens.length > 1 ? "arrived" : "arrived_one";
+  return [key, { ...values, token: shown(item.tokens.at(-1)) }];
+}
+
 /** The sentences that say where the race stands at t: [key, values] each. */
 export function moment(run, t, lang) {
   if (run.end && t + SAME >= run.duration) return result(run, lang);
   const n = (x) => num(x, lang, 6);
   const { plain, speculative } = run.lanes;
   const passes = done(speculative, t);
-  if (passes === 0 && done(plain, t) === 0) return [["say.start", { rows: n(run.header?.prompt_tokens ?? 0) }]];
+  const rows = run.header?.prompt_tokens ?? 0;
+  if (passes === 0 && done(plain, t) === 0) return rows || !run.inferred ? [["say.start", { rows: n(rows) }]] : [["say.start_unseen", {}]];
   const standing = { t: duration(t, lang), plain: n(counts(plain, t).tokens), speculative: n(counts(speculative, t).tokens) };
   if (passes === speculative.passes.length && speculative.finish !== null) return [["say.waiting", standing]];
   if (passes === 0) return [["say.standing", standing]];
@@ -233,14 +243,28 @@ export function result(run, lang) {
     speculative_logit: num(number(agreement, "speculative", "logit") ?? 0, lang, 6),
     gap: num(number(agreement, "gap") ?? 0, lang, 3),
   };
-  return [...sentences, [`say.${agreement.kind}`, values]];
+  const { source } = run.header;
+  if (!source) return [...sentences, [`say.${agreement.kind}`, values]];
+  const unseen = { differs: "differs_unseen", identical: agreement.by === "text" ? "identical_text" : "identical" };
+  const count = serverCount(run, lang);
+  return [...sentences, [`say.${unseen[agreement.kind] ?? agreement.kind}`, values], ...(count ? [["say.counted", count]] : []), ["say.inferred", { server: source.server }]];
+}
+
+/** What the server itself counted of its guesses, as words' values; null where it told nothing. */
+export function serverCount(run, lang) {
+  const stats = run.end?.stats ?? {};
+  const drafted = number(stats, "server", "counts", "drafted"), accepted = number(stats, "server", "counts", "accepted");
+  if (drafted === null || accepted === null) return null;
+  return { drafted: num(drafted, lang, 6), accepted: num(accepted, lang, 6), rate: drafted ? num(accepted / drafted, lang, 3) : NONE };
 }
 
 /** Where two lanes' tokens part, seen from the page: an index, or -1 while they agree as far as both go. */
 export function parting(run) {
   const ids = (lane) => lane.passes.flatMap((x) => x.tokens.filter((y) => EMITTED.has(y.origin)).map((y) => y.id));
   const a = ids(run.lanes.plain), b = ids(run.lanes.speculative);
-  return a.findIndex((x, i) => i < b.length && x !== b[i]);
+  // A server that tells no ids leaves zeros.
+  const known = (x) => !run.inferred || x > 0;
+  return a.findIndex((x, i) => i < b.length && x !== b[i] && known(x) && known(b[i]));
 }
 
 // --- files -----------------------------------------------------------------------------------------

@@ -55,13 +55,16 @@ class Run:
 
     def __init__(self, trace: Trace) -> None:
         self.header = trace.header
+        #: Whether its passes were not measured but inferred from outside (docs/trace.md).
+        self.inferred = "source" in trace.header
         self.passes: dict[str, list[dict[str, Any]]] = {"plain": [], "speculative": []}
         self.finish: dict[str, float] = {}
         self.reason: dict[str, str] = {}
         self.end: dict[str, Any] = trace.events[-1]
         for event in trace.events:
             if event["type"] == "pass":
-                self.passes[event["lane"]].append(event)
+                mark = {"inferred": True} if self.inferred else {}
+                self.passes[event["lane"]].append(event | mark)
             elif event["type"] == "finish":
                 self.finish[event["lane"]] = event["clock"]
                 self.reason[event["lane"]] = event["reason"]
@@ -206,6 +209,8 @@ def about(item: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     tokens, rows = item["tokens"], item["rows"]
     took = duration(item["end"] - item["start"])
     values = {"ms": took, "rows": num(rows, 6)}
+    if item.get("inferred"):
+        return inferred(item, values | {"n": num(len(tokens), 6)})
     match item["kind"]:
         case "prefill":
             if "by" in item:
@@ -240,6 +245,14 @@ def about(item: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     return "rejected", values | {"u": probability(u), "ratio": probability(p / q)}
 
 
+def inferred(item: Mapping[str, Any], values: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The sentence about a pass that nobody has measured: what arrived, and when."""
+    tokens = item["tokens"]
+    several = "arrived" if len(tokens) > 1 else "arrived_one"
+    key = "arrived_first" if item["kind"] == "prefill" else several
+    return key, values | {"token": shown(tokens[-1])}
+
+
 def moment(run: Run, t: float) -> list[tuple[str, dict[str, str]]]:
     """The sentences that say where the race stands at t: keys and what fills their places."""
     if t + SAME >= run.duration:
@@ -247,7 +260,10 @@ def moment(run: Run, t: float) -> list[tuple[str, dict[str, str]]]:
     plain, speculative = run.counts("plain", t), run.counts("speculative", t)
     done = run.done("speculative", t)
     if done == 0 and run.done("plain", t) == 0:
-        return [("say.start", {"rows": num(run.header["prompt_tokens"], 6)})]
+        rows = run.header["prompt_tokens"]
+        if run.inferred and not rows:
+            return [("say.start_unseen", {})]
+        return [("say.start", {"rows": num(rows, 6)})]
     standing = {
         "t": duration(t),
         "plain": num(plain.tokens, 6),
@@ -280,4 +296,23 @@ def result(run: Run) -> list[tuple[str, dict[str, str]]]:
             "speculative_logit": num(number(sides["speculative"], "logit") or 0, 6),
             "gap": num(number(agreement, "gap") or 0, 3),
         }
-    return [*sentences, (f"say.{agreement['kind']}", values)]
+    if not run.inferred:
+        return [*sentences, (f"say.{agreement['kind']}", values)]
+    unseen = {
+        "differs": "differs_unseen",
+        "identical": "identical_text" if agreement.get("by") == "text" else "identical",
+    }
+    sentences.append((f"say.{unseen.get(agreement['kind'], agreement['kind'])}", values))
+    if count := server_count(stats):
+        sentences.append(("say.counted", count))
+    return [*sentences, ("say.inferred", {"server": run.header["source"]["server"]})]
+
+
+def server_count(stats: Mapping[str, Any]) -> dict[str, str] | None:
+    """What the server itself counted of its guesses; None where it told nothing."""
+    drafted = number(stats, "server", "counts", "drafted")
+    accepted = number(stats, "server", "counts", "accepted")
+    if drafted is None or accepted is None:
+        return None
+    rate = num(accepted / drafted, 3) if drafted else "–"
+    return {"drafted": num(drafted, 6), "accepted": num(accepted, 6), "rate": rate}

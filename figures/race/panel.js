@@ -68,6 +68,7 @@ export function createPanel({ f, model, store, onStart }) {
 
   const prompt = textField(on, model, "prompt", { label: t("control.prompt"), rows: 2, placeholder: prompts[0]?.text ?? "" });
   const m = slider(on, model, "m", { label: t("control.m") });
+  const adapting = toggle(on, model, "adaptive", { label: t("control.adaptive") });
   const pairs = h("div", { class: "rc-slot" }), drafters = h("div", { class: "rc-slot" });
   const english = h("p", { class: "sd-note" });
   const start = button(on, t("control.start"), onStart, { primary: true });
@@ -75,7 +76,7 @@ export function createPanel({ f, model, store, onStart }) {
   const own = h("div", { class: "rc-panel" },
     h("div", { class: "sd-control sd-wide" }, h("label", { for: ideas.id }, t("control.idea")), ideas),
     prompt,
-    h("div", { class: "rc-settings" }, m, toggle(on, model, "adaptive", { label: t("control.adaptive") }),
+    h("div", { class: "rc-settings" }, m, adapting,
       slider(on, model, "temperature", { label: t("control.temperature"), format: (x) => (x === 0 ? t("control.greedy") : fixed(x, 1, lang)) })),
     h("details", { class: "rc-more" }, h("summary", {}, t("control.more")),
       h("div", { class: "rc-settings" }, drafters, pairs,
@@ -101,8 +102,12 @@ export function createPanel({ f, model, store, onStart }) {
   function fillDrafters() {
     const pair = live.pairs?.find((x) => x.name === model.get("pair"));
     const choices = pair?.drafters ?? ["both", "model", "lookup"];
-    if (!choices.includes(model.get("drafter"))) update(model, { drafter: choices[0] });
-    drafters.replaceChildren(segments(on, model, "drafter", { label: t("control.drafter"), options: choices.map((x) => [x, t(`control.drafter_${x}`)]) }));
+    // Where servers race, who guesses is set there.
+    m.hidden = adapting.hidden = choices.length === 0;
+    drafters.replaceChildren(choices.length
+      ? segments(on, model, "drafter", { label: t("control.drafter"), options: choices.map((x) => [x, t(`control.drafter_${x}`)]) })
+      : h("p", { class: "sd-note" }, t("control.drafter_server")));
+    if (choices.length && !choices.includes(model.get("drafter"))) update(model, { drafter: choices[0] });
     english.textContent = pair && !pair.languages.includes("zh") ? t("note.english") : "";
   }
   fillDrafters();
@@ -165,7 +170,7 @@ export function createPanel({ f, model, store, onStart }) {
       case "weights_not_found":
         return t("error.weights_not_found", { tried: (detail.tried ?? []).map((x) => (typeof x === "string" ? x : Object.values(x).join(": "))).join("; ") || message });
       case "file_size": return t("error.file_size", { size: si(detail.size, "B", lang), limit: si(detail.limit, "B", lang) });
-      default: return t(known ? `error.${code}` : "error.other", { ...detail, message });
+      default: return t(known ? `error.${code}` : "error.other", { ...detail, ...(detail?.lane && { lane: t(`lane.${detail.lane}`) }), message });
     }
   }
 

@@ -136,8 +136,11 @@ export function render({ model, el }) {
     quote.textContent = header.settings.prompt;
     const { device, pair, settings } = header;
     const values = { target: pair.target, draft: pair.draft, device: [device.name, device.cores && `${device.cores}×`].filter(Boolean).join(" "), date: String(header.created).slice(0, 10) };
-    const kind = settings.drafter === "lookup" || !pair.draft ? "lookup" : "draft";
-    meta.textContent = [t(`lane.with_${kind}`, values), t("lane.settings", { temperature: num(number(settings, "temperature") ?? 0, lang, 2), m: settings.m === "adaptive" ? t("lane.adaptive") : num(number(settings, "m") ?? 0, lang, 2) })].join(lang === "zh" ? "；" : "; ");
+    const { source } = header;
+    const kind = source ? "server" : settings.drafter === "lookup" || !pair.draft ? "lookup" : "draft";
+    const m = source ? number(source, "m") : settings.m === "adaptive" ? t("lane.adaptive") : number(settings, "m") ?? 0;
+    const set = { temperature: num(number(settings, "temperature") ?? 0, lang, 2), m: typeof m === "number" ? num(m, lang, 3) : m };
+    meta.textContent = [t(`lane.with_${kind}`, source ? { ...values, server: source.server } : values), t(m === null ? "lane.temperature" : "lane.settings", set)].join(lang === "zh" ? "；" : "; ");
     const machine = [device.name, values.date].join(", ");
     f.badge([store.kind === "live" ? "live" : "recorded", store.kind === "live" ? device.name : machine]);
     rows = (settings.m === "adaptive" ? 16 : number(settings, "m") ?? 4) + 1;

@@ -98,6 +98,9 @@ def deep(levels: int) -> Any:
     return value
 
 
+#: The header's account of a run that was seen from outside.
+SEEN = {"version": 1, "server": "x", "passes": "inferred", "lanes": "in turn", "m": None}
+
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "wrong schema": lambda v: v.update(schema="speculative-decoding-live/trace/2"),
     "no schema": lambda v: v.pop("schema"),
@@ -146,6 +149,11 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
         ]
     ),
     "stats with a million": lambda v: v["events"][-1]["stats"].update(x=[0] * 1_000_000),
+    "source of a later version": lambda v: v["header"].update(source=SEEN | {"version": 2}),
+    "source with more": lambda v: v["header"].update(source=SEEN | {"address": "x"}),
+    "source that was measured": lambda v: v["header"].update(source=SEEN | {"passes": "measured"}),
+    "source without lanes": lambda v: v["header"].update(source={**SEEN, "lanes": None}),
+    "inferred yet rejected": lambda v: v["header"].update(source=SEEN),
     "agreement unknown": lambda v: v["events"][-1]["agreement"].update(kind="maybe"),
 }
 
@@ -203,6 +211,7 @@ BEYOND_THE_SCHEMA = {
     "plain lane verifies",
     "origin of another kind",
     "accepted after supplied",
+    "inferred yet rejected",
     "stats with a million",
 }
 
@@ -226,6 +235,30 @@ def test_the_schema_refuses_what_we_refuse(schema: Any, trace: Trace, name: str)
     value = copy.deepcopy(as_json(trace))
     HOSTILE[name](value)
     assert not schema.is_valid(value)
+
+
+def test_a_run_seen_from_outside_has_target_tokens_last(schema: Any, trace: Trace) -> None:
+    value = as_json(trace)
+    value["header"]["source"] = SEEN
+    value["events"] = [
+        [0, "prefill", 0, 5, 0, None, [[0, "a"]]],
+        [0, "decode", 5, 9, 1, None, [[0, " b"]]],
+        [1, "prefill", 0, 5, 0, None, [[0, "a"]]],
+        [1, "verify", 5, 9, 2, None, [[0, " b", "accepted"], [0, " c", "target"]]],
+        value["events"][-1],
+    ]
+    schema.validate(value)
+    seen = validate(copy.deepcopy(value))
+    assert seen.text("speculative") == "a b c"
+    assert validate(json.loads(seen.dumps())) == seen
+    for origins in (["target", "accepted"], ["accepted"], ["accepted", "bonus"]):
+        value["events"][3][6] = [[0, "x", origin] for origin in origins]
+        with pytest.raises(TraceError):
+            validate(copy.deepcopy(value))
+    value["events"][3][6] = [[0, " b", "accepted"], [0, " c", "target"]]
+    del value["header"]["source"]
+    with pytest.raises(TraceError):
+        validate(value)
 
 
 def test_a_failed_run_leaves_no_trace() -> None:
