@@ -48,6 +48,7 @@ def asked_for(page: Page, address: str, *, scroll: bool = False) -> list[str]:
     page.wait_for_load_state("networkidle", timeout=60_000)
     if scroll:
         visit_figures(page)
+        page.wait_for_load_state("networkidle", timeout=60_000)
     return [
         unquote(urlsplit(url).path).removeprefix(f"{PREFIX}/")
         for url in seen
@@ -62,7 +63,6 @@ def visit_figures(page: Page) -> None:
         page.locator(f"#sd-{figure_id}").wait_for(timeout=60_000)
         if (figures.get(figure_id).folder() / "chart.py").exists():
             page.locator(f"#sd-{figure_id} .bk-Figure").first.wait_for(timeout=60_000)
-        page.wait_for_load_state("networkidle", timeout=60_000)
 
 
 def measure(browser: Browser, folder: Path) -> dict[str, Any]:
