@@ -312,6 +312,7 @@ def main() -> None:
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     commands = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    logs.careless_output()
     logs.configure()
     Engine(source(), commands, reports, limits().slice).serve()
 

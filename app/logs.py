@@ -6,7 +6,9 @@ address without what stands behind its ``?``: that may be a prompt.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import json
 import logging
 import os
@@ -73,8 +75,41 @@ class JsonLines(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+class _Careless(io.RawIOBase):
+    """A file descriptor that drops what cannot be written: the disk of the log may be full."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Return whether somebody watches."""
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        """Write, or do not; says that all was written."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, data)
+        return len(data)
+
+
+def careless_output() -> None:
+    """Send what this process prints to standard error, and never fail for it."""
+    stream = io.TextIOWrapper(
+        io.BufferedWriter(_Careless(2)), "utf-8", "backslashreplace", line_buffering=True
+    )
+    sys.stdout = sys.stderr = stream
+
+
 def configure(environment: Mapping[str, str] = os.environ) -> None:
-    """Send every log record to standard error in the owner's format.
+    """Write every log record in the owner's format, to wherever logs already go.
 
     A log on a full disk is no reason to stop: `logging` drops what it cannot write.
 
@@ -84,10 +119,12 @@ def configure(environment: Mapping[str, str] = os.environ) -> None:
     chosen = environment.get("SD_LOG", "").strip() or "text"
     if chosen not in FORMATS:
         raise ValueError(f"SD_LOG={chosen!r} must be one of {', '.join(FORMATS)}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if chosen == "json" else Lines())
-    handler.addFilter(_NoQueries())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler(sys.stderr))
+        root.setLevel(logging.INFO)
+    for handler in root.handlers:
+        handler.setFormatter(JsonLines() if chosen == "json" else Lines())
+        if not any(isinstance(each, _NoQueries) for each in handler.filters):
+            handler.addFilter(_NoQueries())
     logging.raiseExceptions = False

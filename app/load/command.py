@@ -161,9 +161,14 @@ class Load:
         sampling = asyncio.create_task(self._sample())
         arriving = asyncio.Event()
         sharing = asyncio.create_task(self._share(first, arriving))
-        await self._arrive(found)
+        asked = await self._arrive(found)
         arriving.set()
         await asyncio.wait_for(sharing, DRAIN)
+        for reader in asked:
+            try:
+                await asyncio.wait_for(reader.over.wait(), DRAIN)
+            except TimeoutError:
+                reader.note("a private race did not end")
         sampling.cancel()
         took = time.monotonic() - begun
         spent = {name: value - cpu.get(name, 0.0) for name, value in self._cpu().items()}
@@ -171,11 +176,12 @@ class Load:
         self.seen.errors.update(first.seen.errors)
         return self._summary(found, before, spent, took)
 
-    async def _arrive(self, found: Plan) -> None:
-        """Readers come evenly over the time; some of them ask for a race a little later."""
+    async def _arrive(self, found: Plan) -> list[Reader]:
+        """Readers come evenly over the time; returns those who have asked for a race."""
         rng = random.Random(self.chosen.seed)
         asking = set(rng.sample(range(self.chosen.readers), self.chosen.private))
         step = self.chosen.within / self.chosen.readers
+        asked: list[Reader] = []
 
         async def come(number: int) -> None:
             await asyncio.sleep(number * step)
@@ -186,16 +192,14 @@ class Load:
                 settings = {"prompt": PROMPTS[number % len(PROMPTS)], "seed": number}
                 await reader.run(settings | {"length": self.chosen.length}, "embedded")
                 await reader.scroll()
-                try:
-                    await asyncio.wait_for(reader.over.wait(), DRAIN)
-                except TimeoutError:
-                    reader.note("a private race did not end")
+                asked.append(reader)
             else:
                 if self.shared:
                     await reader.follow(self.shared)
                 await reader.scroll()
 
         await asyncio.gather(*(come(number) for number in range(self.chosen.readers)))
+        return asked
 
     async def _share(self, teacher: Reader, arriving: asyncio.Event) -> None:
         """One race after another for everybody, the last one begun when all readers are there."""
