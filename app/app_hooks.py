@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from app import live, routes
+from app import live, logs, routes
 from app.classroom import address, pages
 
+logs.configure()
 # This module is read while the application is built, before the server exists: the one moment at
 # which per-application routes can still be added.
 routes.register()

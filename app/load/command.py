@@ -212,7 +212,7 @@ class Load:
             while not teacher.race:
                 await asyncio.sleep(0.01)
             self.shared = teacher.race
-            followers = [r for r in self.readers if r.asked is None and r.ready.is_set()]
+            followers = [r for r in self.readers if not r.private and r.ready.is_set()]
             await asyncio.gather(*(r.follow(self.shared) for r in followers))
             await teacher.over.wait()
         await asyncio.sleep(1.0)  # the last frames are on their way

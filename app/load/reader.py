@@ -155,7 +155,8 @@ class Reader:
         self.address, self.plan, self.seen, self.clock = address, plan, seen, clock
         self.have = 0  # events of the race that is followed
         self.race = ""
-        self.asked: float | None = None
+        self.asked: float | None = None  # when, while a race of its own has not begun
+        self.private = False  # it has asked for one
         self.over = asyncio.Event()
         self.ready = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
@@ -209,7 +210,7 @@ class Reader:
     async def run(self, settings: dict[str, Any], pair: str) -> None:
         """Ask for a race of one's own."""
         self._watch("")
-        self.asked = self.clock()
+        self.private, self.asked = True, self.clock()
         await self.send(do="run", pair=pair, settings=settings)
 
     async def follow(self, race: str) -> None:
