@@ -17,7 +17,8 @@ import content
 import figures
 from figures.export import ExportError, standalone
 from figures.export.browser import BrowserError
-from figures.export.standalone import CONTROLS, THEMES, bounds, library_files
+from figures.export.contract import bounds, parameters, table
+from figures.export.standalone import CONTROLS, THEMES, library_files
 from figures.export.still import still
 
 FORMATS = ("html", "svg", "png")
@@ -27,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, or 2 for what cannot be done as asked."""
     options = _parser().parse_args(arguments)
     if options.command == "list":
-        print(_listing())
+        print(table() if options.markdown else _listing())
         return 0
     try:
         _export(options)
@@ -42,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m figures", description="The figures of the article, outside the article."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the figures, their parameters and bounds")
+    listing = commands.add_parser("list", help="the figures, their parameters and bounds")
+    listing.add_argument("--markdown", action="store_true", help="as in docs/embedding.md")
     export = commands.add_parser("export", help="write a figure as one self-contained file")
     export.add_argument("figure", nargs="?", choices=figures.IDS, metavar="FIGURE")
     export.add_argument("--all", action="store_true", help="every figure, into the folder of -o")
@@ -135,9 +137,8 @@ def _listing() -> str:
     lines = []
     for figure in figures.every():
         lines.append(f"{figure.id}  {figure.words('en')['title']}")
-        for name, entry in figure.schema().items():
-            if not entry.get("private"):
-                lines.append(f"  {name} = {entry['default']}  ({bounds(entry)})  {entry['doc']}")
+        for name, entry in parameters(figure).items():
+            lines.append(f"  {name} = {entry['default']}  ({bounds(entry)})  {entry['doc']}")
     return "\n".join(lines)
 
 

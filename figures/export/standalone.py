@@ -17,6 +17,7 @@ import bokeh
 import content
 import figures
 from figures.export.bundle import ROOT, bundle, view
+from figures.export.contract import bounds, parameters
 from figures.figure import Figure, clamp
 
 THEMES = ("auto", "light", "dark")
@@ -120,7 +121,7 @@ def set_state(figure: type[Figure], state: Mapping[str, Any]) -> dict[str, Any]:
         ExportError: the figure has no such parameter, or the value is out of its bounds.
     """
     schema = figure.schema()
-    public = [name for name, entry in schema.items() if not entry.get("private")]
+    public = parameters(figure)
     for name, value in state.items():
         if name not in public:
             raise ExportError(
@@ -131,19 +132,6 @@ def set_state(figure: type[Figure], state: Mapping[str, Any]) -> dict[str, Any]:
             raise ExportError(f"{name}={value} is out of bounds: {bounds(schema[name])}")
         schema[name] = schema[name] | {"default": kept}
     return schema
-
-
-def bounds(entry: Mapping[str, Any]) -> str:
-    """Return in words what a schema entry allows."""
-    match entry["type"]:
-        case "choice":
-            return f"one of {', '.join(map(str, entry['choices']))}"
-        case "boolean":
-            return "true or false"
-        case "text":
-            return f"at most {entry['maxLength']} characters"
-        case kind:
-            return f"{kind} from {entry.get('min', '−∞')} to {entry.get('max', '∞')}"
 
 
 def _figure(figure_id: str) -> type[Figure]:

@@ -32,12 +32,15 @@ export function createEmbed({ on, model, t, copy }) {
 
   const snippet = h("pre", { tabindex: 0, "aria-label": t("ui.embed_hint") });
   const preview = h("iframe", { class: "sd-embed-preview", title: t("ui.embed_preview") });
+  let themed = false; // the preview knows the colours around it
   const draw = () => {
     const address = addressOf(model, { url, ...choice });
     snippet.textContent = choice.kind === "script"
       ? `<a class="sd-embed" href="${escape(address)}">${escape(t("title"))}</a>\n<script src="${escape(new URL(script, location.href).href)}" defer><\/script>`
       : `<iframe src="${escape(address)}" title="${escape(t("title"))}" width="100%" height="640" loading="lazy" style="border:0"></iframe>`;
-    if (dialog.open && preview.src !== address) preview.src = address;
+    if (!dialog.open || preview.src === address) return;
+    preview.src = address;
+    themed = false;
   };
   const pick = (name, label, options) => {
     const id = uid("embed");
@@ -61,9 +64,12 @@ export function createEmbed({ on, model, t, copy }) {
     h("p", {}, t("ui.embed_hint")), snippet,
     button(on, t("ui.copy"), () => copy(snippet.textContent, dialog.lastChild), { primary: true }),
     preview, h("p", { class: "sd-note", "aria-live": "polite" }));
-  // The preview tells its height as it would on any page.
+  // The preview tells its height as it would on any page, and hears the theme as from frames.js.
   on.listen(window, "message", ({ source, data }) => {
-    if (source && source === preview.contentWindow && data?.type === "sd-height" && data.height > 0) preview.style.height = `${Math.min(5000, data.height)}px`;
+    if (!source || source !== preview.contentWindow || data?.type !== "sd-height" || !(data.height > 0)) return;
+    preview.style.height = `${Math.min(5000, data.height)}px`;
+    if (!themed) source.postMessage({ type: "sd-theme", theme: getComputedStyle(preview).colorScheme }, "*");
+    themed = true;
   });
   on.listen(dialog, "close", () => preview.removeAttribute("src"));
   // A click beside the dialog closes it, as Escape does.
