@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import bokeh
-from bokeh.server.urls import per_app_patterns
+import bokeh.server.tornado
+from bokeh.server.urls import per_app_patterns, toplevel_patterns
+from panel.io.server import RootHandler
 from tornado.httpserver import HTTPServer
 from tornado.web import HTTPError, RequestHandler
 
@@ -285,6 +287,18 @@ class NoSession(Ours):
         raise HTTPError(404)
 
 
+class Home(RootHandler):
+    """The server's root sends its reader on to the article; we keep what the address asks for."""
+
+    async def get(self, *arguments: Any, **options: Any) -> None:
+        """Redirect with the query; everything else is Panel's to answer."""
+        names = list(self.applications)
+        if self.request.query and self.use_redirect and len(names) == 1:
+            self.redirect(f"{self.prefix or ''}{names[0]}?{self.request.query}")
+        else:
+            await super().get(*arguments, **options)
+
+
 ROUTES: list[tuple[str, type[RequestHandler]]] = [
     (r"/?", ArticlePage),
     (r"/figures/([\w./-]+)", FigureFiles),
@@ -312,6 +326,9 @@ def register() -> None:
     ours = [handler for _, handler in ROUTES]
     if not any(pattern[1] in ours for pattern in per_app_patterns):
         per_app_patterns[:0] = ROUTES
+    # As Panel put its own there.
+    toplevel_patterns[0] = (r"/?", Home)
+    bokeh.server.tornado.RootHandler = Home
     HTTPServer.configure(
         None,
         idle_connection_timeout=SILENT,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 import content
+import figures
 from tests.browser.conftest import OpenPage
 
 
@@ -25,6 +27,15 @@ def test_the_root_leads_to_the_article(open_page: OpenPage) -> None:
     page = open_page("/", lang=None)
     assert page.url.split("?")[0].endswith("/app")
     assert page.title() == content.article("en").title
+
+
+def test_the_root_keeps_what_the_address_asks_for(open_page: OpenPage) -> None:
+    page = open_page("/", lang="zh", query={"roofline.k": "700"})
+    page.locator("html[data-ready]").wait_for(state="attached")
+    assert page.title() == content.article("zh").title
+    assert page.url.split("?")[0].endswith("/app")
+    said = figures.get("roofline")(k=700).describe("zh")
+    expect(page.locator("#sd-roofline .sd-say")).to_have_text(said)
 
 
 @pytest.mark.parametrize(("locale", "lang"), [("zh-CN", "zh"), ("en-GB", "en"), ("fr-FR", "en")])
