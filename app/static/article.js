@@ -28,7 +28,7 @@ function stateOf({ id, schema }, from = parameters()) {
 }
 
 /** m, α, c, device and pair are one thing for all figures but those set apart (`?apart=branch,mask`). */
-const shared = createShared({ apart: (parameters().get("apart") ?? "").split(",").filter((id) => id in boot.figures), onApart: () => writeUrl() });
+const shared = createShared({ apart: (parameters().get("apart") ?? "").split(",").filter((id) => id in boot.figures), onApart: () => writeUrl(), marks: recall("sd:followed"), onMarks: (marks) => remember("sd:followed", marks) });
 
 let writing = 0;
 /** The URL follows the figures, at most a few times a second (browsers throttle history calls). */

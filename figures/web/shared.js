@@ -15,9 +15,11 @@ export const SHARED = ["m", "alpha", "c", "hardware", "batch", "custom_tflops", 
 /**
  * @param apart     ids of figures that keep their own values
  * @param onApart   called with all of them whenever that changes
+ * @param marks     who followed whom when the page was last here: figure → { name: the figure it came from }
+ * @param onMarks   called with these whenever they change
  * Returns { join(id, model), settle(), spread(id), apart() }.
  */
-export function createShared({ apart = [], onApart = () => {} } = {}) {
+export function createShared({ apart = [], onApart = () => {}, marks = {}, onMarks = () => {} } = {}) {
   const members = new Map(); // id → { id, model, names, seen, from }
   const latest = new Map(); // name → { value, id }: what was set last, for a figure that joins again
   const loose = new Set(apart);
@@ -33,6 +35,24 @@ export function createShared({ apart = [], onApart = () => {} } = {}) {
       groups.get(key).names.push(name);
     }
     member.model.set("followed", [...groups.values()]);
+    onMarks(Object.fromEntries([...members].map(([id, { from }]) => [id, Object.fromEntries([...from].map(([name, x]) => [name, x.id]))])));
+  }
+
+  /** After a reload: who followed whom still does, as far as the values agree. */
+  function restore() {
+    for (const member of members.values()) {
+      if (loose.has(member.id)) continue;
+      for (const [name, id] of Object.entries(marks[member.id] ?? {})) {
+        const origin = members.get(id);
+        if (member.from.has(name) || !member.names.includes(name) || !origin?.names.includes(name) || origin === member) continue;
+        const value = origin.model.get(name);
+        const [kept, limited] = clampTo(member.model.get("schema")[name], value);
+        if (!Object.is(kept, member.model.get(name))) continue;
+        member.from.set(name, { id, limited });
+        if (!latest.has(name)) latest.set(name, { value, id });
+      }
+      if (member.from.size) mark(member);
+    }
   }
 
   /** Let a member take over one value; what it cannot hold it leaves, a number is brought into its bounds. */
@@ -100,6 +120,7 @@ export function createShared({ apart = [], onApart = () => {} } = {}) {
         const set = [...members.values()].filter((x) => x.names.includes(name) && !loose.has(x.id) && !Object.is(x.model.get(name), x.model.get("schema")[name].default));
         if (set.length && set.every((x) => Object.is(x.model.get(name), set[0].model.get(name)))) pass(set[0], [name]);
       }
+      restore();
     },
 
     /** The figure `id` has saved: hand on what changed since it last did. */

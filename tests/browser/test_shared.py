@@ -47,6 +47,12 @@ def test_one_figure_sets_m_and_the_others_follow(open_page: OpenPage) -> None:
     speedup.get_by_label("m, drafted tokens a round").press("End")
     assert state(page)["branch.m"] == "8" and state(page)["speedup.m"] == "32"
     expect(mark).to_contain_text("as far as it goes here")
+    # A reload keeps who followed whom.
+    page.reload()
+    ready(page)
+    expect(mark).to_contain_text(f"m as in Figure {number}, as far as it goes here.")
+    expect(page.locator("#sd-mask .sd-shared")).to_contain_text(f"m as in Figure {number}")
+    expect(speedup.locator(".sd-shared")).to_be_hidden()
     # Words change with the language, the state does not.
     page.get_by_role("link", name="中文").click()
     expect(mark).to_contain_text(f"跟随图 {number}")
