@@ -2,9 +2,10 @@
 
 A browser loads no ES module from `file://`, and a page that asks for twenty small files is slow. So
 the modules that an entry needs are joined into one script without `import`, which may stand in the
-page or beside it. Our modules are written in one narrow style (`import { a, b as c } from "…";` and
-`export function|const|class`, each at the start of a line), which is all that is read here; the
-rest raises. Full bundlers need node, or come without wheels for the systems that we run on.
+page or beside it. Our modules are written in one narrow style (`import { a, b as c } from "…";`,
+`import "…";` and `export function|const|class`, each at the start of a line), which is all that is
+read here; the rest raises. Full bundlers need node, or come without wheels for the systems that we
+run on.
 
 In the script a module is a function that runs once a page, however many scripts bring it:
 
@@ -33,6 +34,8 @@ ROOT = Path(figures.__file__).resolve().parent.parent
 SHARED = "#sd/"
 
 IMPORT = re.compile(r'^import \{ ([\w ,$]+) \} from "([^"]+)";$', re.MULTILINE)
+#: For what a module does, not for what it gives.
+BARE_IMPORT = re.compile(r'^import "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b[ *]+(\w+))", re.MULTILINE)
 #: What the two above must have taken away.
 LEFT = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
@@ -116,7 +119,7 @@ def _link(path: Path, above: tuple[Path, ...]) -> Module:
     source = path.read_text(encoding="utf-8")
     imported = {
         target: _link(_resolve(target, path), (*above, path))
-        for _, target in IMPORT.findall(source)
+        for target in [*(t for _, t in IMPORT.findall(source)), *BARE_IMPORT.findall(source)]
     }
     return _linked(path, source, tuple(imported.items()))
 
@@ -134,7 +137,10 @@ def _linked(path: Path, source: str, imported: tuple[tuple[str, Module], ...]) -
         names = match[1].replace(" as ", ": ")
         return f"const {{ {names} }} = modules[{_quoted(by_target[match[2]].key)}];"
 
-    body = EXPORT.sub("", IMPORT.sub(taken, source))
+    def named(match: re.Match[str]) -> str:
+        return f"modules[{_quoted(by_target[match[1]].key)}];"
+
+    body = EXPORT.sub("", BARE_IMPORT.sub(named, IMPORT.sub(taken, source)))
     if left := LEFT.search(body):
         line = source[: source.index(left[0])].count("\n") + 1
         raise BundleError(f"{name}:{line}: write this on one line, by name: {left[0][:80]}")

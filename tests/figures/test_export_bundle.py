@@ -108,6 +108,14 @@ def test_other_sources_are_refused(folder: Path) -> None:
         bundle([entry])
 
 
+def test_a_module_may_be_imported_for_what_it_does(folder: Path) -> None:
+    entry = write(folder, a='import "./b.js";\nglobalThis.a = 1;\n', b="globalThis.b = 1;\n")
+    before = keys(bundle([entry]))
+    assert [k.partition("@")[0] for k in before] == ["b.js", "a.js"]
+    write(folder, b="globalThis.b = 2;\n")
+    assert all(old != new for old, new in zip(before, keys(bundle([entry])), strict=True))
+
+
 def test_what_others_import_cannot_wait(folder: Path) -> None:
     entry = write(folder, a="export const x = 1;\nawait 0;\n")
     with pytest.raises(BundleError, match="cannot wait"):
