@@ -131,8 +131,7 @@ class Hub:
         else:
             metrics.JOINED.inc()
         reader.watch(race)
-        # What the page is told before the race's own events: whose run it sees, and since when.
-        reader.tell(type="asked", race=race.id, joined=joined, begun=len(race) > 0)
+        reader.tell(type="asked", race=race.id, joined=joined)
         self.proceed()
         return race
 

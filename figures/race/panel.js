@@ -140,12 +140,13 @@ export function createPanel({ f, model, store, onStart }) {
     if (phase === "idle") {
       if (news?.type === "loading") return loading(news);
       if (connection === "opening") return [t("status.connecting")];
+      if (live.joined) return [t("status.joined")];
       if (connection === "open") return [t(news?.type === "ready" ? "status.ready" : "status.idle")];
       return [""];
     }
     if (connection === "lost") return [t("status.reconnecting")];
     if (connection === "opening") return [t("status.connecting")];
-    if (phase === "running") return [t("status.running")];
+    if (phase === "running") return [live.joined ? `${t("status.running")} ${t("status.joined")}` : t("status.running")];
     if (place > 0) return [t("status.place", { n: num(place, lang, 6) })];
     if (news?.type === "loading") return loading(news);
     return [t(live.pairs ? "status.next" : "status.engine")];

@@ -34,6 +34,7 @@ function createStore(model) {
       news: null, // of the models: loading, ready, failed
       phase: "idle", // idle, asked, running
       place: null, // races before ours
+      joined: false, // somebody else had asked for the very same race
       run: null, // the last live run, on show or not
       shared: false, // a class watches it: asked for and heard through the room, not over our own line
     },
@@ -84,13 +85,13 @@ function createStore(model) {
       store.error = null;
       const askForAll = model.get("raceForAll");
       if (askForAll) {
-        Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, shared: true });
+        Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, joined: false, shared: true });
         askForAll({ do: "run", pair, settings });
         changed();
         return;
       }
       store.live.shared = false;
-      Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, request: { do: "run", pair, settings } });
+      Object.assign(store.live, { phase: "asked", place: null, race: null, have: 0, joined: false, request: { do: "run", pair, settings } });
       attempts = 0;
       if (store.live.connection === "open") send(store.live.request);
       else { clearTimeout(timer); socket?.close(); open(); }
@@ -167,7 +168,7 @@ function createStore(model) {
     switch (message.type) {
       case "hello": Object.assign(live, { pairs: message.pairs, limits: message.limits }); break;
       case "loading": case "ready": case "failed": live.news = message; break;
-      case "asked": if (live.phase === "asked") { live.race = message.race; live.have = 0; } break;
+      case "asked": if (live.phase === "asked") Object.assign(live, { race: message.race, have: 0, joined: message.joined }); break;
       case "queue": if (message.race === live.race) live.place = message.position; break;
       case "refused":
         over(message); // what has arrived stays on show

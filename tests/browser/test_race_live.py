@@ -248,6 +248,20 @@ def test_a_queue_is_shown(open_page: OpenPage) -> None:
     expect(founds[2].locator(".sd-say")).to_contain_text(EN["say.unfinished"])
 
 
+def test_who_asks_for_the_very_same_run_is_told_that_it_is_shared(open_page: OpenPage) -> None:
+    first, second = (figure(open_page(ALONE, query={"race.length": "400"})) for _ in range(2))
+    go_live(first, "slow words go on")
+    expect(first.locator(".rc-status")).to_have_text(EN["status.running"], timeout=30_000)
+    go_live(second, "slow words go on")
+    expect(second.locator(".rc-status")).to_contain_text(EN["status.joined"])
+    expect(first.locator(".rc-status")).to_have_text(EN["status.running"])
+    second.get_by_role("button", name=EN["control.cancel"]).click()
+    expect(second.locator(".rc-error")).to_have_text(EN["error.cancelled"])
+    expect(first.locator(".rc-status")).to_have_text(EN["status.running"])
+    first.get_by_role("button", name=EN["control.cancel"]).click()
+    expect(first.locator(".sd-say")).to_contain_text(EN["say.unfinished"])
+
+
 def test_without_a_server_it_is_a_player(open_page: OpenPage) -> None:
     page = open_page("/app")
     figure(page)

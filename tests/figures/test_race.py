@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import binomtest
 
 import content
+from app import measure
 from figures.race import model
 from figures.race.figure import RECORDINGS, Race, rows, sentence
 from kernels.pairs import presets
@@ -382,7 +383,11 @@ def test_every_error_that_can_end_a_race_has_words() -> None:
     codes = set(re.findall(r'(?:SdError|super\(\).__init__)\(\s*"([a-z_]+)",', source))
     codes |= set(re.findall(r'"code": "([a-z_]+)"', source))
     # Of other commands, and of faults in our own code, which the page tells by their message.
-    elsewhere = {"bad_trace", "sentence_too_short", "context_full"}
+    elsewhere = {
+        "bad_trace",
+        "context_full",
+        *(set(measure.ERRORS) - {"engine_failed", "server_busy"}),
+    }
     assert {"weights_not_found", "server_busy", "cancelled", "not_finite"} <= codes
     assert {code for code in codes - elsewhere if f"error.{code}" not in Race.words("en")} == set()
 
