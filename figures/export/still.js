@@ -244,24 +244,27 @@ async function pixels(svg, scale) {
   return canvas.toDataURL("image/png").split(",")[1];
 }
 
+/** All markup below an element, shadow trees included. */
+const markup = (root) => root.innerHTML + [...root.querySelectorAll("*")].map((e) => (e.shadowRoot ? markup(e.shadowRoot) : "")).join("");
+
 async function run() {
+  const { figure: spec, still: { format, scale, width } } = JSON.parse(document.getElementById("boot").textContent);
+  document.body.style.width = `${width}px`; // a browser's window may be no narrower than 500
   await alone();
-  const { figure: spec, still: { format, scale } } = JSON.parse(document.getElementById("boot").textContent);
   const pause = () => new Promise((done) => setTimeout(done, 100));
   const figure = document.querySelector(".sd-figure");
   if (!figure) throw new Error(document.getElementById("figure").textContent);
   asPrinted();
   while (spec.chart && !figure.querySelector("[class^='bk-']")) await pause();
-  // Charts are drawn in their own time, and records are unpacked: done when several looks are the same.
-  const look = () => picture(figure, figure.querySelector(".sd-title").textContent, figure.querySelector(".sd-say").textContent);
+  // Charts are drawn in their own time, and records are unpacked: done when several looks find the same.
   for (let same = 0, before = ""; same < 3;) {
     await pause();
-    const now = look().replace(/clip-\d+/g, "");
+    const now = markup(figure);
     same = now === before ? same + 1 : 0;
     before = now;
   }
   materialise(figure);
-  const svg = look();
+  const svg = picture(figure, figure.querySelector(".sd-title").textContent, figure.querySelector(".sd-say").textContent);
   return [format, format === "png" ? await pixels(svg, scale) : svg];
 }
 

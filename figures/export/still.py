@@ -56,7 +56,7 @@ def still(
         theme="light" if theme == "auto" else theme,
         state=state,
         controls="none",
-        still={"format": format, "scale": scale},
+        still={"format": format, "scale": scale, "width": width},
     )
     made = MADE.search(dump(page, width=width, height=WINDOW))
     if made is None:
