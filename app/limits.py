@@ -20,7 +20,7 @@ variable             default  meaning
 ``SD_STALL_SECONDS`` 300      how long an engine with races may be silent before it is started anew
 ``SD_DRAIN_SECONDS`` 10       how long the server, told to end, lets races go on
 ``SD_MAX_SENTENCE``  300      longest sentence of figure `mask` to run, in characters
-``SD_MAX_MEASURES``  12       measurements that one address may ask for in a minute
+``SD_MAX_MEASURES``  40       measurements that one address may ask for in a minute
 ``SD_KEEP_SECONDS``  60       how long a finished race can be fetched after a lost connection
 ``SD_LEAVE_SECONDS`` 15       how long a race waits for a reader whose connection broke
 ``SD_WARM``          0        1: load the first pair with the server, not with the first reader, and
@@ -48,7 +48,7 @@ class Limits:
     queue: int = 40
     readers: int = 500
     sentence: int = 300
-    measures: int = 12
+    measures: int = 40
     keep: float = 60.0
     leave: float = 15.0
     active: int = 8

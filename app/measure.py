@@ -163,6 +163,8 @@ class Measurements:
         if self._able(what) is False:
             raise SdError("cannot_measure", "This server's engine cannot measure.")
         self._drop_deserted()
+        if self._hub.leaving:
+            raise SdError("server_busy", "The server is on its way out; try again later.")
         if sum(not job.over for job in self._jobs.values()) >= MOST_WAITING:
             raise SdError("server_busy", "Too many measurements wait; try again later.")
         self._count(address)
