@@ -5,8 +5,8 @@ this machine can make more tokens/s than bandwidth ÷ bytes of the weights. The 
 measures the bandwidth first and gives plain decoding as a share of that limit. Then, prompt by
 prompt and taking turns, it times plain decoding, speculation (both drafters; the model alone), and
 the same models in transformers, plain and assisted (peers.py). Medians over the repeats; nothing is
-timed side by side. It ends with one JSON line. `contaminated` says that somebody else used the
-processor meanwhile: then measure again.
+timed side by side. `--peers vllm,llama.cpp` adds their servers (peer_servers.py). It ends with one
+JSON line. `contaminated` says that somebody else used the processor meanwhile: then measure again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels import machine
@@ -58,6 +59,10 @@ def main(argv: list[str]) -> int:
             from kernels.peers import compare
 
             result |= compare(pair, options, _one_of_each_level(chosen), _say)
+        if options.peers:
+            from kernels import peer_servers
+
+            result |= peer_servers.compare(pair, options, chosen, _say)
     result["contaminated"] = contention.contaminated
     result |= {"others_share": contention.others, "stolen_share": contention.stolen}
     print(json.dumps(rounded(result)))
@@ -234,6 +239,15 @@ def _length(text: str) -> int | str:
     return text if text == ADAPTIVE else int(text)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    from kernels.peer_servers import SERVERS
+
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if unknown := set(names) - set(SERVERS):
+        raise argparse.ArgumentTypeError(f"{min(unknown)}: known are {', '.join(SERVERS)}")
+    return names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kernels bench",
@@ -248,4 +262,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each lane and prompt")
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt only")
     parser.add_argument("--no-peers", action="store_true", help="leave transformers out")
+    parser.add_argument(
+        "--peers",
+        type=_names,
+        default=(),
+        metavar="NAMES",
+        help="vllm, llama.cpp or both with a comma: real servers, timed beside ours",
+    )
+    parser.add_argument(
+        "--engines",
+        type=Path,
+        default=Path("build/engines"),
+        help="folder of their environments, see scripts/engines.sh",
+    )
+    parser.add_argument(
+        "--gguf", type=Path, help="the target for llama.cpp, if not the embedded one"
+    )
     return parser

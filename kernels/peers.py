@@ -42,7 +42,7 @@ def compare(
 
     options: of the bench (pair, target, draft, m, length). A ratio above 1 means ours is faster.
     """
-    target_folder, draft = _folders(options)
+    target_folder, draft = folders(options)
     ours: dict[str, list[float]] = {"plain": [], "speculative": []}
     theirs: dict[str, list[float]] = {}
     with _assistant_folder(draft, target_folder, pair) as assistant_folder:
@@ -125,8 +125,8 @@ def _load(folder: Path, precision: str) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).eval()
 
 
-def _folders(options: argparse.Namespace) -> tuple[Path, str]:
-    """Where the target's weights are, and what the draft is ("none" if there is none)."""
+def folders(options: argparse.Namespace) -> tuple[Path, str]:
+    """Return where the target's weights are, and what the draft is ("none" if there is none)."""
     from kernels import weights
     from kernels.pairs import NO_DRAFT, preset
 
