@@ -138,10 +138,12 @@ function drawText(into, node, style, decorations, at) {
     element.textContent = text;
     into.append(element);
     const size = parseFloat(style.fontSize), base = Number(element.getAttribute("y"));
-    for (const { lines, colour, kind, thick } of decorations)
+    for (const { lines, colour, kind, thick: asked, offset } of decorations)
       for (const each of lines.split(" ")) {
-        const y = base + size * (each === "line-through" ? -0.3 : 0.18);
-        into.append(make("line", { x1: left - at.x, x2: right - at.x, y1: y, y2: y, stroke: paint(colour)?.colour, "stroke-width": thick || size / 14, "stroke-dasharray": DASH[kind]?.(thick || 1.5) }));
+        const thick = asked || Math.max(1, size / 14);
+        const y = base + (each === "line-through" ? -0.28 * size : (offset || 0.1 * size) + thick / 2);
+        for (const down of kind === "double" ? [0, 2 * thick] : [0])
+          into.append(make("line", { x1: left - at.x, x2: right - at.x, y1: y + down, y2: y + down, stroke: paint(colour)?.colour, "stroke-width": thick, "stroke-dasharray": DASH[kind]?.(thick) }));
       }
   }
 }
@@ -216,7 +218,7 @@ function draw(into, node, at, decorations) {
     inside = make("g", { "clip-path": `url(#${id})` });
     group.append(clip, inside);
   }
-  const own = style.textDecorationLine === "none" ? [] : [{ lines: style.textDecorationLine, colour: style.textDecorationColor, kind: style.textDecorationStyle, thick: parseFloat(style.textDecorationThickness) }];
+  const own = style.textDecorationLine === "none" ? [] : [{ lines: style.textDecorationLine, colour: style.textDecorationColor, kind: style.textDecorationStyle, thick: parseFloat(style.textDecorationThickness), offset: parseFloat(style.textUnderlineOffset) }];
   for (const child of (node.shadowRoot ?? node).childNodes)
     if (node.localName !== "details" || node.open || child.localName === "summary") draw(inside, child, at, [...decorations, ...own]);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,7 +15,9 @@ from PIL import Image
 
 import content
 import figures
+from figures.export import standalone
 from figures.export.still import still
+from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
 
@@ -97,6 +100,37 @@ def test_the_theme_is_written_out() -> None:
     light, dark = (still("tiles", theme=theme) for theme in ("light", "dark"))
     assert pixels(light)[3, 3].min() > 240
     assert pixels(dark)[3, 3].max() < 60
+
+
+# The print style of a page in which also the stage's own inputs are hidden, as a still leaves them out.
+AS_STILL = """() => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(`.sd-try, .sd-panel, .sd-stage :is(.sd-control, .sd-toggle, input, select, textarea, button:is(:not([class]), .sd-primary, .sd-quiet)) { display: none !important; }`);
+    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+}"""
+
+
+@pytest.mark.parametrize("figure_id", ["branch", "race"])
+def test_a_still_is_what_the_page_shows(
+    open_page: OpenPage, tmp_path: Path, figure_id: str
+) -> None:
+    file = tmp_path / "figure.html"
+    file.write_text(standalone(figure_id, theme="light", controls="none"), encoding="utf-8")
+    page = open_page(file.as_uri(), lang=None, width=760, offline=True)
+    page.locator("html[data-ready]").wait_for(state="attached")
+    page.emulate_media(media="print")
+    page.evaluate(AS_STILL)
+    page.wait_for_timeout(1000)
+    picture = page.locator(".sd-figure").screenshot()
+    shown = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+    png = still(figure_id, format="png", scale=1)
+    drawn = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
+    assert abs(shown.shape[0] - drawn.shape[0]) <= 2
+    rows = min(shown.shape[0], drawn.shape[0])
+    # Letters may stand half a pixel beside; a box or a line of text that is missing would not.
+    differ = np.abs(shown[:rows] - drawn[:rows]).max(axis=2) > 60
+    for part in np.array_split(differ, 12):
+        assert part.mean() < 0.025, part.mean()
 
 
 def test_another_program_draws_what_the_browser_draws() -> None:
