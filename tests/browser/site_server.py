@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 PREFIX = "/some/where"
+#: As docs/site.md gives it: whatever a page needs beyond it fails the tests.
+POLICY = re.search(
+    r"^Content-Security-Policy: (.+)$",
+    (Path(__file__).resolve().parents[2] / "docs" / "site.md").read_text("utf-8"),
+    re.MULTILINE,
+)[1]  # type: ignore[index]
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -19,6 +26,10 @@ class _Handler(SimpleHTTPRequestHandler):
         if not path.startswith(f"{PREFIX}/"):
             return "/nowhere"
         return super().translate_path(path.removeprefix(PREFIX))
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", POLICY)
+        super().end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         body = (Path(self.directory) / "404.html").read_bytes()

@@ -6,6 +6,7 @@ No server of ours runs here; whatever the page logs as an error or asks of anoth
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,21 @@ def test_what_a_reader_downloads(browser: Browser, homes: dict[str, str], copy: 
     assert sum(len(gzip.compress((copy / name).read_bytes())) for name in first) <= FIRST_VIEW
     # Charts come when a reader comes near them, which another test sees.
     assert not any("bokeh" in name or "chart-" in name for name in first)
+
+
+def test_the_lines_for_other_pages_lead_here(open_copy: Open) -> None:
+    page = ready(open_copy("host", "en/index.html"))
+    words = content.strings("en")
+    mask = page.locator("#sd-mask")
+    mask.scroll_into_view_if_needed()
+    mask.get_by_role("button", name=words["ui.embed"]).click()
+    frame = page.frame_locator("#sd-mask .sd-embed-preview")
+    expect(frame.locator(".sd-title")).to_have_text(figures.get("mask").words("en")["title"])
+    lines = mask.locator("dialog pre").inner_text()
+    for address in re.findall(r'(?:href|src)="([^"]+)"', lines):
+        reply = page.request.get(address.replace("&amp;", "&"))
+        assert reply.ok, f"{address}: {reply.status}"
+    assert "/frames.js" in lines and "/en/figure/mask.html" in lines
 
 
 @pytest.mark.parametrize("width", [360, 1440])
