@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick lint format bench bench-figures bench-site gpu-check audit pin clean
+.PHONY: help serve test test-quick lint format bench bench-figures bench-site load soak gpu-check audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,12 @@ bench-figures: $(DEV) ## frame times while a figure is dragged, one JSON line ea
 
 bench-site: $(DEV) ## what a reader of the built copy downloads, one JSON line
 	@$(PY) -m tests.browser.bench_site
+
+load: $(RUN) ## two hundred readers at once on a server of its own: what they and it go through
+	@$(PY) -m app load $(ARGS)
+
+soak: $(DEV) ## two thousand sessions opened and closed: is the server's memory flat?
+	@$(PY) -m tests.app.soak $(ARGS)
 
 gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
 	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)

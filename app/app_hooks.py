@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from app import live, logs, routes
 from app.classroom import address, pages
+from app.limits import limits
 
-logs.configure()
+# Wrong settings end the server at once, in a sentence; from a hook below they would only be logged.
+try:
+    logs.configure()
+    limits()
+except ValueError as error:
+    sys.exit(f"{error}. app/limits.py says what can be set.")
+
 # This module is read while the application is built, before the server exists: the one moment at
 # which per-application routes can still be added.
 routes.register()

@@ -1,8 +1,8 @@
 """What the tests need beyond Python packages: ``python -m tests.prepare``, called by ``make test``.
 
-Chromium, a Chinese font and a C compiler come from Debian's packages where this may install them;
-elsewhere it says what is missing and how to get it. Then the embedded pair's weights are fetched
-into the user's cache, once.
+Chromium, a Chinese font, a C compiler and nginx come from Debian's packages where this may install
+them; elsewhere it says what is missing and how to get it. Then the embedded pair's weights are
+fetched into the user's cache, once.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def missing_packages() -> list[str]:
         packages += ["fonts-noto-cjk", "fontconfig"]
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         packages += ["gcc", "libc6-dev"]
+    if not shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"):
+        packages.append("nginx-light")
     return packages
 
 

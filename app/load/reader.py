@@ -232,6 +232,17 @@ class Reader:
         if self._session is not None:
             await self._session.close()
 
+    async def drop(self) -> None:
+        """Leave without a word, as a phone that loses its network does."""
+        assert self._socket is not None
+        assert self._session is not None
+        transport = self._socket.get_extra_info("transport")
+        if transport is not None:
+            transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+        await self._session.close()
+
     async def _get(self, address: str) -> None:
         assert self._session is not None
         self.seen.requests += 1
