@@ -1,4 +1,4 @@
-"""HTTP routes of a class: its socket, its words."""
+"""HTTP routes of a class: its socket, its words, its work sheet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from bokeh.server.urls import per_app_patterns
 from tornado.web import HTTPError, RequestHandler
 
 import content
+from app import policy
+from app.classroom import worksheet
 from app.classroom.socket import RoomHandler
-from app.routes import TYPES, Compressed, Ready
+from app.routes import HTML, PAGES, TYPES, Compressed, Pages, Ready, base_of
+from figures.race.figure import Race
 
 PREFIX = "class."
 
@@ -36,9 +39,28 @@ class Words(Compressed):
         self.send(_words(lang))
 
 
+@lru_cache(maxsize=PAGES)
+def _sheet(lang: str, recording: str, answers: bool, base: str) -> Ready:
+    html = worksheet.sheet(lang, recording, answers=answers, base=base)
+    return Ready.of(html.encode(), HTML, policy.of_page(html, framed_by="'self'"))
+
+
+class Sheet(Pages):
+    """The work sheet: its script puts the figures into the state that the address names."""
+
+    def get(self) -> None:
+        """Send it, with answers if the address says so (`answers=1`)."""
+        request = self.asked(base_of(self, "/worksheet"))
+        recording = self.get_query_argument("race.recording", "")
+        known = recording if recording in Race.param.recording.objects else ""
+        answers = self.get_query_argument("answers", "") == "1"
+        self.send(_sheet(request.lang, known, answers, request.base))
+
+
 ROUTES: list[tuple[str, type[RequestHandler]]] = [
     (r"/room", RoomHandler),
     (r"/class/(\w+)\.json", Words),
+    (r"/worksheet", Sheet),
 ]
 
 

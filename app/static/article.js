@@ -5,6 +5,7 @@ import { modelOf, mount } from "#sd/mount.js";
 import { publicState } from "#sd/model.js";
 import { createShared } from "#sd/shared.js";
 import { restoreQuiz } from "./quiz.js";
+import "./print.js";
 
 const boot = JSON.parse(document.getElementById("boot").textContent);
 const root = document.documentElement;

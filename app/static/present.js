@@ -4,6 +4,7 @@
 
 import { button } from "#sd/controls.js";
 import { h, s, scope } from "#sd/dom.js";
+import { reset } from "#sd/model.js";
 import { storeOf } from "../figures/race/store.js";
 import { connect, createMirror, createWords, key, stateOf } from "./room.js";
 
@@ -256,7 +257,7 @@ export async function present(page) {
   }
 
   // A page that is opened takes over what the room shows; one whose line broke meanwhile knows better.
-  let first = true, hung = false;
+  let first = true, broken = false, hung = false;
   const tellers = new Map();
   function hear(message) {
     switch (message.type) {
@@ -264,10 +265,12 @@ export async function present(page) {
       case "join": addresses = message.addresses; hang(); if (!hung && deck.at === 0) toggleJoin(true); hung = true; break;
       case "welcome":
         trouble = "";
+        // A welcome out of the blue: another class begins, with figures as they are at first.
+        if (!first && !broken) { for (const { model } of page.figures.values()) reset(model); deck.go(0); }
         mirror.hear(message);
         if (message.place && first) deck.follow(message.place); else deck.tell();
         for (const [id, tell] of tellers) if (!first || !(id in message.figures)) tell();
-        first = false;
+        first = broken = false;
         // A race that was asked for while the line broke will not come.
         if (!message.race && race.live.shared) race.hear({ type: "refused", code: "connection_lost", detail: {} });
         return;
@@ -296,7 +299,7 @@ export async function present(page) {
       base: page.boot.base,
       greeting: () => ({ do: "hello", key: key(), at: parent.location.origin + parent.location.pathname }),
       hear,
-      lost() { if (!trouble) trouble = "lost"; draw(); },
+      lost() { broken = true; if (!trouble) trouble = "lost"; draw(); },
     });
   }
   dress();

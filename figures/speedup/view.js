@@ -265,6 +265,7 @@ export function render({ model, el }) {
   on.add(() => recolour.disconnect());
   const media = matchMedia("(prefers-color-scheme: dark)");
   on.listen(media, "change", () => { drawn.map = null; redraw.request(); });
+  on.listen(window, "beforeprint", () => { drawn.map = null; draw(); }); // paper does not wait for a frame
 
   return f.end;
 }

@@ -44,8 +44,16 @@ export async function embedChart(on, { item, library }, element) {
   watch.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   const media = matchMedia("(prefers-color-scheme: dark)");
   media.addEventListener("change", follow);
+  // Paper does not wait for the next frame.
+  const within = (view) => [view, ...(view.child_views ?? []).flatMap(within)];
+  const paper = () => {
+    follow();
+    for (const view of [...views].flatMap(within)) if (view.request_repaint) { view.request_repaint(); view.paint(); }
+  };
+  addEventListener("beforeprint", paper);
   const destroy = () => {
     watch.disconnect();
+    removeEventListener("beforeprint", paper);
     media.removeEventListener("change", follow);
     bokehDocument.clear();
     element.replaceChildren();

@@ -43,7 +43,7 @@ async def test_a_figure_is_brought_into_its_schema(school: School) -> None:
         ("roofline", {"k": 10**400}, {}),
         ("roofline", {"k": [1]}, {}),
         ("roofline", {"no such name": 1, "__proto__": {"k": 1}}, {}),
-        ("roofline", {"bet": 2, "solved": True}, {}),
+        ("roofline", {"bet": "2", "solved": "yes"}, {}),
         ("branch", {"pattern": 5}, {}),
         ("tiles", {"t": 3.5}, {"t": 3.5}),
         ("tiles", {"t": "<img>"}, {}),
