@@ -138,7 +138,7 @@ def figure_folders() -> list[Path]:
     return [
         ROOT / "figures" / folder
         for folder in sorted(folders)
-        if (ROOT / "figures" / folder).is_dir() and folder != "web"
+        if (ROOT / "figures" / folder).is_dir() and folder not in ("web", "export")
     ]
 
 

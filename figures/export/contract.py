@@ -14,7 +14,7 @@ from figures.figure import Figure
 
 VERSION = 1
 #: Longer lists of choices grow often (devices, models); `python -m figures list` has them.
-LIST = 8
+LIST = 6
 
 
 def parameters(figure: type[Figure]) -> dict[str, dict[str, Any]]:
