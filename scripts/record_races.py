@@ -1,9 +1,10 @@
 """Record the races that ship with the article: ``python scripts/record_races.py [name …]``.
 
-Runs each entry of ``figures/race/recordings.toml`` several times on the default pair and keeps
-the run whose speed-up is the median, with the machine, versions, command and seed in its header.
-Measure on a quiet machine: how much of it others used meanwhile is written into the header, and
-above 5 % said aloud.
+Runs each entry of ``figures/race/recordings.toml`` several times on the source that the settings
+name (docs/engines.md; the default pair without any) and keeps the run whose speed-up is the median,
+with the machine, versions, command and seed in its header. Entries that say ``servers = true`` are
+recorded only when named, with SD_PLAIN_URL and SD_SPECULATIVE_URL set. Measure on a quiet machine:
+how much of it others used meanwhile is written into the header, and above 5 % said aloud.
 """
 
 from __future__ import annotations
@@ -12,26 +13,21 @@ import argparse
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
+from app.record import record
+from app.sources import Source, source
 from kernels.machine import Contention
-from kernels.pairs import load_pair
-from kernels.race import race
 from kernels.settings import Settings
 from kernels.trace import Trace
 
 FOLDER = Path(__file__).resolve().parent.parent / "figures" / "race"
 
 
-def run(pair: Any, name: str, settings: Settings) -> tuple[float, Trace]:
+def run(engine: Source, name: str, settings: Settings) -> tuple[float, Trace]:
     """One race: its speed-up and its trace."""
-    command = f"python scripts/record_races.py {name}"
-    with Contention() as contention:
-        events = list(race(pair, settings, command=command))
-    device = events[0]["header"]["device"]
-    if contention.others is not None:
-        device["others"] = round(max(contention.others, contention.stolen or 0.0), 4)
-    trace = Trace.from_events(events)
+    trace, fault = record(engine, settings, command=f"python scripts/record_races.py {name}")
+    if fault is not None:
+        raise fault
     return trace.events[-1]["stats"]["speedup"]["measured"] or 0.0, trace
 
 
@@ -42,11 +38,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", choices=[[], *entries], default=[])
     parser.add_argument("--runs", type=int, default=5, help="how often; the median is kept")
     options = parser.parse_args(arguments)
-    pair = load_pair("embedded")
-    for name in options.names or entries:
-        settings = Settings(**entries[name])
-        run(pair, name, settings)  # warms caches up
-        runs = sorted((run(pair, name, settings) for _ in range(options.runs)), key=lambda r: r[0])
+    engine = source()
+    for name in options.names or [n for n, entry in entries.items() if not entry.get("servers")]:
+        settings = Settings(**{k: v for k, v in entries[name].items() if k != "servers"})
+        run(engine, name, settings)  # warms caches up
+        runs = sorted(
+            (run(engine, name, settings) for _ in range(options.runs)), key=lambda r: r[0]
+        )
         measured, trace = runs[len(runs) // 2]
         trace.write(FOLDER / "recorded" / f"{name}.json")
         others = trace.header["device"].get("others", 0.0)

@@ -59,7 +59,7 @@ export function createDetail({ t, lang, onRelease }) {
       said.textContent = current ? "" : t(`pass.${name}`, values);
       const list = rows(lane, pass);
       const judged = list.some((token) => token.u != null);
-      const columns = { verify: ["place", "token", "by", "p", "q", "ratio", ...(judged ? ["u"] : []), "verdict"], draft: ["place", "token", "by", "q", "verdict"] }[pass.kind] ?? ["place", "token", "verdict"];
+      const columns = pass.inferred ? ["place", "token", ...(list.some((token) => token.p != null) ? ["p"] : []), "verdict"] : { verify: ["place", "token", "by", "p", "q", "ratio", ...(judged ? ["u"] : []), "verdict"], draft: ["place", "token", "by", "q", "verdict"] }[pass.kind] ?? ["place", "token", "verdict"];
       const cells = (token) => ({
         place: String(token.place),
         token: h("span", { class: "rc-token", dataset: { origin: token.origin === "not_judged" ? "drafted" : token.origin } }, shown(token)),

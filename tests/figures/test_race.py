@@ -215,6 +215,11 @@ def recorded(name: str) -> Trace:
     return Trace.read(model.RECORDED / f"{name}.json")
 
 
+#: Recordings whose passes were measured, and those seen from outside (docs/trace.md, `source`).
+MEASURED = [name for name in RECORDINGS if "source" not in recorded(name).header]
+INFERRED = [name for name in RECORDINGS if name not in MEASURED]
+
+
 def test_the_recordings_cover_what_the_article_promises() -> None:
     entries = tomllib.loads((FOLDER / "recordings.toml").read_text("utf-8"))
     assert set(entries) == set(RECORDINGS), "recordings.toml and recorded/ differ"
@@ -234,13 +239,38 @@ def test_a_recording_says_where_it_comes_from(name: str) -> None:
     datetime.strptime(header["created"], "%Y-%m-%dT%H:%M:%SZ")
     assert name in header["command"]
     assert header["device"]["name"]
-    assert header["versions"]["torch"]
-    assert header["pair"]["name"] == next(iter(presets())), "the default pair"
     entries = tomllib.loads((FOLDER / "recordings.toml").read_text("utf-8"))
+    assert (name in INFERRED) == bool(entries[name].pop("servers", False))
+    if name in MEASURED:
+        assert header["versions"]["torch"]
+        assert header["pair"]["name"] == next(iter(presets())), "the default pair"
+    else:
+        assert header["source"]["server"] in [f"{k} {v}" for k, v in header["versions"].items()]
     assert Settings.from_dict(header["settings"]) == Settings(**entries[name])
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_recording_from_a_server_says_what_it_is() -> None:
+    assert INFERRED, "one ships"
+    for name in INFERRED:
+        run = model.recording(model.RECORDED / f"{name}.json")
+        for lang in content.LANGUAGES:
+            said = Race(recording=name).describe(lang)
+            assert run.header["source"]["server"] in said
+            assert Race.words(lang)["say.inferred"].split("{")[0] in said
+        counts = run.end["stats"]["server"]["counts"]
+        assert f"{counts['accepted']} of {counts['drafted']}" in Race(recording=name).describe("en")
+        kinds = {p["kind"] for passes in run.passes.values() for p in passes}
+        assert kinds <= {"prefill", "decode", "verify"}
+        for lane in ("plain", "speculative"):
+            counted = run.counts(lane, run.duration)
+            assert counted.tokens == run.end["stats"][lane]["tokens"]
+            assert counted.rate == pytest.approx(run.end["stats"][lane]["tokens_per_s"], rel=0.01)
+        # Its passes leave no gaps: nothing outside them could be seen.
+        for passes in run.passes.values():
+            assert all(a["end"] == pytest.approx(b["start"]) for a, b in pairwise(passes))
+
+
+@pytest.mark.parametrize("name", MEASURED)
 def test_the_times_of_a_recording_add_up_to_its_clock(name: str) -> None:
     trace = recorded(name)
     for lane in ("plain", "speculative"):
@@ -258,7 +288,7 @@ def test_the_times_of_a_recording_add_up_to_its_clock(name: str) -> None:
         assert stats["decode_s"] == pytest.approx(decode + stats["overhead_s"], rel=1e-5, abs=2e-5)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", MEASURED)
 def test_counting_a_recordings_events_gives_its_statistics(name: str) -> None:
     run = model.recording(model.RECORDED / f"{name}.json")
     stats = run.end["stats"]
@@ -284,7 +314,7 @@ def test_counting_a_recordings_events_gives_its_statistics(name: str) -> None:
     assert model.wilson(c.accepted, judged) == pytest.approx(interval, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", MEASURED)
 def test_the_ladder_leads_from_the_formula_to_the_measurement(name: str) -> None:
     stats = recorded(name).events[-1]["stats"]
     rungs = dict(model.ladder(stats) or [])
@@ -386,6 +416,7 @@ def test_every_error_that_can_end_a_race_has_words() -> None:
     elsewhere = {
         "bad_trace",
         "context_full",
+            "engine_missing",
         *(set(measure.ERRORS) - {"engine_failed", "server_busy"}),
     }
     assert {"weights_not_found", "server_busy", "cancelled", "not_finite"} <= codes
