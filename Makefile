@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick lint format bench bench-figures bench-site load soak gpu-check audit pin clean
+.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site load soak gpu-check audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,23 @@ load: $(RUN) ## two hundred readers at once on a server of its own: what they an
 
 soak: $(DEV) ## two thousand sessions opened and closed: is the server's memory flat?
 	@$(PY) -m tests.app.soak $(ARGS)
+
+ENGINES := build/engines
+
+engines: $(RUN) ## install vLLM, llama.cpp and Ray, each into an environment of its own, ENGINES=folder
+	@sh scripts/engines.sh $(ENGINES) vllm llama ray
+
+engines-check: $(RUN) ## race real vLLM and llama.cpp servers, and break one in mid-race; ARGS="vllm"
+	@sh scripts/engines.sh $(ENGINES) vllm llama
+	@$(PY) scripts/engines_check.py $(ENGINES) $(ARGS)
+
+ray-check: $(RUN) ## a Ray cluster of two replicas here: ten queued races, one replica killed in mid-race
+	@sh scripts/engines.sh $(ENGINES) ray
+	@$(ENGINES)/ray/bin/python scripts/ray_check.py
+
+bench-peers: $(RUN) ## the engine beside vLLM's and llama.cpp's servers, one JSON line
+	@sh scripts/engines.sh $(ENGINES) vllm llama
+	@$(PY) -m kernels bench --json --no-peers --every 6 --peers vllm,llama.cpp --engines $(ENGINES) $(ARGS)
 
 gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
 	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)

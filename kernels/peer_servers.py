@@ -2,9 +2,9 @@
 
 Each is started as the server that its users run, from an environment of its own
 (scripts/engines.sh), once plain and once with its n-gram look-up, and asked for one text at a time:
-batch 1, which is the page's case and not theirs. Their rate is that of the tokens as they arrive on the loopback,
-after the first one; ours is the decode phase's. Our lanes are timed between theirs, prompt by
-prompt, so that a machine that changes its pace changes it for all.
+batch 1, which is the page's case and not theirs. Their rate is that of the tokens as they arrive on
+the loopback, after the first one; ours is the decode phase's. Our lanes are timed between theirs,
+prompt by prompt, so that a machine that changes its pace changes it for all.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compare(
             model, note = target, {"precision": pair.target.precision, "same_weights": True}
             if name == "llama.cpp":
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                model, note = _gguf(options, target, folder)
+                model, note = gguf_of(options, target, folder)
             found[name] = note | _one(pair, options, name, model, chosen, say, make or command)
     return {"servers": found}
 
@@ -297,8 +297,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 # --- the same weights for llama.cpp ---------------------------------------------------------------
 
 
-def _gguf(options: argparse.Namespace, target: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The target's weights as a BF16 GGUF file, and what is to be said of it."""
+def gguf_of(options: argparse.Namespace, target: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The target's weights as a BF16 GGUF file, and what is to be said of it.
+
+    options: `gguf` (a file, or None for the embedded target's), `target`, `pair`.
+    """
     given: Path | None = options.gguf
     if given is None:
         from kernels import wheel
