@@ -141,6 +141,10 @@ def _shared(lang: str, place: Place) -> dict[str, Any]:
             (s.id, s.title, with_fallbacks(s.html, lang))
             for s in (*article.sections, quiz.section(lang))
         ],
+        "parts": {
+            next(s.id for s in article.sections if s.part == part): part
+            for part in sorted({s.part for s in article.sections})
+        },
         "appendix": [(s.id, s.title, s.html) for s in (article.references, article.numbers)],
         "languages": content.LANGUAGES,
         "strings": content.strings(lang),

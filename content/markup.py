@@ -139,9 +139,10 @@ def _headings(state: StateCore) -> None:
             found = _HEADING_ID.search(inline.content)
             if not found:
                 raise _fail(env, token, "the heading needs an id: ## Heading {#id}")
-            inline.content = inline.content[: found.start()]
+            title = inline.content[: found.start()]
+            inline.content = f"[{title}](#{found[1]})"  # its own address, to copy or to pass on
             token.attrSet("id", found[1])
-            env["book"].headings.append((env["section"], found[1], inline.content))
+            env["book"].headings.append((env["section"], found[1], title))
             token.tag = tokens[i + 2].tag = f"h{int(token.tag[1]) + 1}"
         keep.append(token)
         i += 1

@@ -202,6 +202,20 @@ function progress() {
 addEventListener("scroll", () => { if (!ticking) { ticking = true; requestAnimationFrame(progress); } }, { passive: true });
 addEventListener("resize", progress);
 
+// Below a wide window the contents lie over the text until one of them is chosen.
+const contents = document.getElementById("contents");
+contents.addEventListener("click", (event) => { if (event.target.closest("a") && contents.matches(":popover-open")) contents.hidePopover(); });
+
+// Escape takes a definition or the source of a number away, however it was called up.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (document.activeElement.matches(".sd-term, .sd-num")) document.activeElement.blur();
+  for (const word of document.querySelectorAll(":is(.sd-term, .sd-num):hover")) {
+    word.dataset.dismissed = "";
+    word.addEventListener("pointerleave", () => delete word.dataset.dismissed, { once: true });
+  }
+});
+
 // A link to this state may name the other language, and a built copy has a page for each.
 const asked = parameters().get("lang");
 if (asked !== lang && homes.has(asked)) location.replace(addressIn(asked));

@@ -36,7 +36,9 @@ export async function embedChart(on, { item, library }, element) {
   const [json] = await Promise.all([readData(item), window.Bokeh ? null : loadScript(library)]);
   if (ended) return null;
   window.Bokeh.logger?.set_level?.("warn");
-  const views = await window.Bokeh.embed.embed_item(structuredClone(json), element);
+  // Bokeh waits before it draws; by then another language may have taken the element out of the page.
+  const views = await window.Bokeh.embed.embed_item(structuredClone(json), element).catch((reason) => { if (!ended) throw reason; });
+  if (!views) return null;
   const bokehDocument = [...views][0].model.document;
   const follow = () => recolour(bokehDocument, element);
   follow();

@@ -91,8 +91,15 @@ export function frameThrottle(fn) {
   };
 }
 
-/** Value of a colour token such as "--sd-target" where `element` stands (for canvas and Bokeh). */
-export const token = (element, name) => getComputedStyle(element).getPropertyValue(name).trim();
+/** A colour token such as "--sd-target" as `element` would show it, "#rrggbb" (for canvas and Bokeh). */
+export function token(element, name) {
+  // Read as text, a token still names both themes; only a used colour is one.
+  const probe = h("span", { hidden: true, style: { color: `var(${name})` } });
+  element.append(probe);
+  const parts = getComputedStyle(probe).color.match(/[\d.]+/g);
+  probe.remove();
+  return `#${parts.slice(0, 3).map((x) => Math.round(x).toString(16).padStart(2, "0")).join("")}`;
+}
 
 /** True while the reader asks for no motion. */
 export const stillness = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

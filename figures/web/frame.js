@@ -100,7 +100,7 @@ export function frame({ model, el }) {
 
   const root = h("div", { class: "sd-figure", id: `sd-${id}`, dataset: { figure: id }, role: "group", "aria-labelledby": titleId },
     h("div", { class: "sd-head" },
-      h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("span", { class: "sd-number" }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
+      h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("a", { class: "sd-number", href: `#figure-${id}` }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
     h("p", { class: "sd-try" }, h("b", {}, t("ui.try_first"), " "), t("try")),
     notes, bet.element, shared, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, embed?.dialog);
   el.append(root);

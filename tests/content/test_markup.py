@@ -100,7 +100,7 @@ def test_title_and_headings(tmp_path: Path, book: Book) -> None:
     path = tmp_path / "99-test.md"
     path.write_text("# The title\n\n## Below {#below}\n", encoding="utf-8")
     title, out = render(path, "test", book)
-    assert (title, out) == ("The title", '<h3 id="below">Below</h3>\n')
+    assert (title, out) == ("The title", '<h3 id="below"><a href="#below">Below</a></h3>\n')
     assert book.headings == [("test", "below", "Below")]
 
 
