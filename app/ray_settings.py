@@ -29,7 +29,6 @@ class RaySettings:
     queue: float = 2.0
     cpus: float = 1.0
     gpus: float | None = None
-    at_once: int = 64
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> RaySettings:
@@ -57,10 +56,8 @@ class RaySettings:
         if not all(bound.isdecimal() for bound in bounds) or not 1 <= int(fewest) <= int(bounds[1]):
             raise ValueError(f"SD_RAY_REPLICAS={replicas!r} must be as 2 or 1:8")
         queue, cpus = number("SD_RAY_QUEUE", cls.queue, 0.1), number("SD_RAY_CPUS", cls.cpus, 0)
-        at_once = number("SD_RAY_AT_ONCE", cls.at_once, 1)
         assert queue is not None
         assert cpus is not None
-        assert at_once is not None
         return cls(
             address=environment.get("SD_RAY", "").strip(),
             fewest=int(fewest),
@@ -68,7 +65,6 @@ class RaySettings:
             queue=queue,
             cpus=cpus,
             gpus=number("SD_RAY_GPUS", None, 0),
-            at_once=int(at_once),
         )
 
 

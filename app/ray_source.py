@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from app.limits import Limits
 from app.ray_settings import APPLICATION, RaySettings
 from app.sources import Event, KernelSource, Progress
 from kernels.errors import SdError
@@ -61,9 +62,10 @@ class RaySource:
     ) -> None:
         try:
             self.settings = RaySettings.of(environment)
+            # As many as the hub lets through; more wait with it, in its queue of readers.
+            self.at_once = Limits.of(environment).active
         except ValueError as error:
             raise SdError("bad_server", str(error)) from error
-        self.at_once = self.settings.at_once
         self._cluster: Cluster = cluster or _Ray(self.settings.address)
 
     def describe(self) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from app.limits import Limits
 from app.ray_settings import RaySettings
 from app.ray_source import TRIES, Lost, RaySource
 from app.worker import ROOT
@@ -74,7 +75,8 @@ def test_a_race_in_the_cluster_is_a_race() -> None:
     assert trace.text("plain") == trace.text("speculative") != ""
     assert len(cluster.streams) == 1
     source = RaySource({}, cluster)
-    assert source.at_once == RaySettings().at_once
+    assert source.at_once == Limits().active
+    assert RaySource({"SD_MAX_ACTIVE": "64"}, cluster).at_once == 64
     source.prepare("embedded", lambda *_: None)
     assert cluster.met == 1
     assert source.describe()[0]["name"] == "embedded"
@@ -196,7 +198,7 @@ def test_settings_of_a_cluster() -> None:
         {"SD_RAY_REPLICAS": "many"},
         {"SD_RAY_QUEUE": "0"},
         {"SD_RAY_CPUS": "-1"},
-        {"SD_RAY_AT_ONCE": "x"},
+        {"SD_RAY_GPUS": "x"},
     ],
 )
 def test_wrong_settings_name_the_variable(environment: dict[str, str]) -> None:
