@@ -1,10 +1,9 @@
 """Who races when: one device, a fair queue in front of it, and everybody told what happens.
 
-Everything here runs in the server's event loop, so there are no locks. A `Reader` is one page
-(app/readers.py); it has at most one race, and asking for another one replaces it, at the end of the
-queue. A `Race` (app/races.py) may have many readers: those who asked for the very same run while it
-waited or ran, those who follow a race by its id, a class. It keeps its events until a while after
-its end, so a page whose connection broke fetches what it has missed.
+Everything here runs in the server's event loop, so there are no locks. A `Reader` (app/readers.py)
+is one page and has one race at most; another one replaces it, at the end of the queue. A `Race`
+(app/races.py) may have many readers: those who asked for the very same run, those who follow it by
+its id. It is kept until a while after its end, for a page whose connection broke.
 
 The first `Limits.active` races of the queue are with the engine, which gives them the device in
 turns (app/engine.py), so that a long one does not keep the others waiting. They are of one pair:
@@ -207,25 +206,12 @@ class Hub:
             del self._runs[key]
 
     def _checked(self, pair: str, settings: dict[str, Any]) -> Settings:
-        """Return checked settings, the length brought under the owner's limit."""
+        """Return checked settings, within the owner's limits."""
         self._check_leaving()
         offered = [entry["name"] for entry in self.pairs]
         if self.pairs and pair not in offered:
             raise SdError("unknown_pair", f"This server offers {', '.join(offered)}.", name=pair)
-        prompt = settings.get("prompt") if isinstance(settings, dict) else None
-        if isinstance(prompt, str) and len(prompt) > self.limits.prompt:
-            raise SdError(
-                "prompt_too_long",
-                f"The prompt has {len(prompt)} characters, this server takes {self.limits.prompt}.",
-                characters=len(prompt),
-                limit=self.limits.prompt,
-            )
-        checked = Settings.from_dict(settings)
-        if not checked.prompt.strip():
-            raise SdError("empty_prompt", "The prompt is empty: write at least one word.")
-        if checked.length > self.limits.length:
-            checked = Settings.from_dict(checked.as_dict() | {"length": self.limits.length})
-        return checked
+        return self.limits.within(settings)
 
     def _check_leaving(self) -> None:
         if self.leaving:
@@ -359,11 +345,7 @@ class Hub:
         self._crashes.append(time.monotonic())
         doomed = [race for race in self.active.values() if race.begun]
         # Those whose turn had not come have lost nothing but time.
-        self.waiting.extendleft(
-            race for race in reversed(self.active.values()) if not race.begun and not race.ending
-        )
-        for race in [r for r in self.active.values() if not r.begun and r.ending]:
-            self._end(race, "cancelled")
+        self.waiting.extendleft(r for r in reversed(self.active.values()) if not r.begun)
         self.active.clear()
         recently = time.monotonic() - CRASH_SECONDS
         if len(self._crashes) == CRASHES and self._crashes[0] > recently:
@@ -372,6 +354,8 @@ class Hub:
             self._crashes.clear()
         for race in doomed:
             self._end(race, "engine_failed", reason=reason)
+        for race in [race for race in self.waiting if race.ending]:
+            self.cancel(race)
         if self.waiting:
             self.start()
         self._tell_places()

@@ -35,8 +35,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from kernels.settings import BOUNDS, MAX_PROMPT_CHARACTERS
+from kernels.errors import SdError
+from kernels.settings import BOUNDS, MAX_PROMPT_CHARACTERS, Settings
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,28 @@ class Limits:
             stall=float(whole("SD_STALL_SECONDS", int(cls.stall))),
             drain=float(whole("SD_DRAIN_SECONDS", int(cls.drain))),
         )
+
+    def within(self, settings: dict[str, Any]) -> Settings:
+        """Return a reader's settings, checked, the length brought under the owner's limit.
+
+        Raises:
+            SdError: `prompt_too_long` (in characters), `empty_prompt`, and what
+                `Settings.from_dict` refuses.
+        """
+        prompt = settings.get("prompt") if isinstance(settings, dict) else None
+        if isinstance(prompt, str) and len(prompt) > self.prompt:
+            raise SdError(
+                "prompt_too_long",
+                f"The prompt has {len(prompt)} characters, this server takes {self.prompt}.",
+                characters=len(prompt),
+                limit=self.prompt,
+            )
+        checked = Settings.from_dict(settings)
+        if not checked.prompt.strip():
+            raise SdError("empty_prompt", "The prompt is empty: write at least one word.")
+        if checked.length > self.length:
+            checked = Settings.from_dict(checked.as_dict() | {"length": self.length})
+        return checked
 
 
 def limits() -> Limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -111,3 +112,11 @@ async def visit(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     live.stop()
     server.stop()
     await asyncio.sleep(0.05)
+
+
+async def until(condition: Any, seconds: float = 40.0) -> None:
+    """Wait for something; the limit is generous, the machine may be busy."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        await asyncio.sleep(0.02)
