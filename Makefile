@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site load soak gpu-check audit pin clean
+.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site screenshots load soak gpu-check audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,9 @@ ray-check: $(RUN) ## a Ray cluster of two replicas here: ten queued races, one r
 bench-peers: $(RUN) ## the engine beside vLLM's and llama.cpp's servers, one JSON line
 	@sh scripts/engines.sh $(ENGINES) vllm llama
 	@$(PY) -m kernels bench --json --no-peers --every 6 --peers vllm,llama.cpp --engines $(ENGINES) $(ARGS)
+
+screenshots: $(DEV) ## every figure in every language, theme and width, to be looked at
+	@$(PY) -m scripts.screenshots $(ARGS)
 
 gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
 	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)

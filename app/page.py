@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 import content
 import figures
-from app import quiz
+from app import quiz, styleguide
 from app.places import Place
 
 THEMES = ("auto", "light", "dark")
@@ -220,14 +220,57 @@ def missing_page(place: Place) -> str:
 def numbers_page(lang: str, place: Place) -> str:
     """Return the table of all numbers by itself; its links to places of the article go there."""
     section = content.article(lang).numbers
+    title = f"{section.title} · {content.article(lang).title}"
+    table = _outward(section.html, place.page(lang))
+    return _simple("numbers.html", lang, title, place, heading=section.title, table=table)
+
+
+def _outward(html: str, home: str) -> str:
+    """Lead links to places that this part of the article does not hold to the article at `home`."""
 
     def outside(match: re.Match[str]) -> str:
-        return match[0] if f'id="{match[1]}"' in section.html else f'href="{home}#{match[1]}"'
+        return match[0] if f'id="{match[1]}"' in html else f'href="{escape(home)}#{match[1]}"'
 
-    home = escape(place.page(lang))
-    title = f"{section.title} · {content.article(lang).title}"
-    table = re.sub(r'href="#([^"]+)"', outside, section.html)
-    return _simple("numbers.html", lang, title, place, heading=section.title, table=table)
+    return re.sub(r'href="#([^"]+)"', outside, html)
+
+
+def styleguide_page(lang: str, theme: str, place: Place) -> str:
+    """Return the page that shows the design system at work; it needs a server."""
+    strings = content.strings(lang)
+    values = {colour.name: colour for colour in styleguide.colours()}
+    ratios = {}
+    for meaning, _ in styleguide.meanings():
+        ink = values.get(f"{meaning}-ink")
+        ground = values.get(f"{meaning}-soft", values["raised"])
+        ratios[meaning] = ink and tuple(
+            f"{styleguide.contrast(one, other):.1f}"
+            for one, other in ((ink.light, ground.light), (ink.dark, ground.dark))
+        )
+    prefix = "guide.demo."
+    boot = {
+        "base": place.server,
+        "lang": lang,
+        "strings": interface(lang),
+        "demo": {k.removeprefix(prefix): v for k, v in strings.items() if k.startswith(prefix)},
+        "figure": next(s for s in specs(lang, place) if s["id"] == "roofline"),
+        "marks": [m for m, _ in styleguide.meanings() if f"ui.mark_{m}" in strings],
+    }
+    return _template("styleguide.html").render(
+        _shared(lang, place)
+        | {
+            "theme": theme,
+            "title": f"{strings['guide.title']} · {strings['page.title']}",
+            "guide": f"{place.server}/styleguide",
+            "meanings": styleguide.meanings(),
+            "ratios": ratios,
+            "tokens": styleguide.tokens(),
+            "sizes": styleguide.named("size-"),
+            "distances": styleguide.named("1", "2", "3", "4", "5", "6"),
+            "corners": styleguide.named("radius"),
+            "prose": _outward(content.prose(lang, "styleguide"), place.page(lang)),
+            "boot": script_json(boot),
+        }
+    )
 
 
 def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:

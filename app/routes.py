@@ -203,6 +203,21 @@ class FigurePage(Pages):
         self.send(_figure(figure_id, request.lang, request.theme, request.base))
 
 
+@lru_cache(maxsize=PAGES)
+def _styleguide(lang: str, theme: str, base: str) -> Ready:
+    html = page.styleguide_page(lang, theme, Served(base))
+    return Ready.of(html.encode(), HTML, policy.of_page(html, framed_by="'self'"))
+
+
+class StyleguidePage(Pages):
+    """The design system at work."""
+
+    def get(self) -> None:
+        """Send it in the language and theme that the reader wants."""
+        request = self.asked(base_of(self, "/styleguide"))
+        self.send(_styleguide(request.lang, request.theme, request.base))
+
+
 class Library(Compressed):
     """BokehJS, which Bokeh itself would send uncompressed (1.3 MB instead of 0.35)."""
 
@@ -307,6 +322,7 @@ ROUTES: list[tuple[str, type[RequestHandler]]] = [
     (r"/chart/(\w+)\.(\w+)\.json", Chart),
     (r"/lib/bokeh\.min\.js", Library),
     (r"/figure/(\w+)", FigurePage),
+    (r"/styleguide", StyleguidePage),
     (r"/health", Health),
     (r"/metrics", Metrics),
     (r"/live", LiveHandler),

@@ -117,6 +117,17 @@ def article(lang: str) -> Article:
     )
 
 
+def prose(lang: str, name: str) -> str:
+    """Render ``<name>.md`` of one language by itself, outside the article; its title is left out.
+
+    Raises:
+        ValueError: unknown language.
+        ContentError: anything unknown, unnamed or doubled in the file.
+    """
+    book = Book(lang=lang, strings=strings(lang), numbers=numbers(), references=references())
+    return render(folder(lang) / f"{name}.md", name, book)[1]
+
+
 def _check_mentions(book: Book) -> None:
     """A link to a figure must name one that is placed, by its number."""
     for path, line, name, text in book.mentioned:

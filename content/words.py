@@ -77,6 +77,7 @@ def strings(lang: str) -> Strings:
         ("number.", home / "numbers.toml"),
         ("quiz.", home / "quiz.toml"),
         ("class.", home / "classroom.toml"),
+        ("guide.", home / "styleguide.toml"),
         *((f"figure.{path.stem}.", path) for path in sorted((home / "figures").glob("*.toml"))),
     ]
     found: dict[str, str] = {}

@@ -42,7 +42,7 @@ def ready(page: Page) -> None:
 
 
 def views(page: Page, chosen: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Photograph one opened article: the first view, an aside, each figure, the table of numbers."""
+    """Photograph one opened article: first view, an aside, each figure, the table of numbers."""
     if wanted("page", chosen):
         page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
         yield "page", page.screenshot()
@@ -71,12 +71,13 @@ def photograph(browser: Browser, url: str, chosen: list[str]) -> None:
                 reduced_motion="reduce",
             )
             page = context.new_page()
-            page.goto(f"{url}/app?lang={lang}&theme={THEMES[0]}")
-            ready(page)
-            for theme in THEMES:
-                page.locator("#theme").select_option(theme)
-                for name, picture in views(page, chosen):
-                    (FOLDER / f"{name}-{width}-{lang}-{theme}.png").write_bytes(picture)
+            if chosen != ["styleguide"]:
+                page.goto(f"{url}/app?lang={lang}&theme={THEMES[0]}")
+                ready(page)
+                for theme in THEMES:
+                    page.locator("#theme").select_option(theme)
+                    for name, picture in views(page, chosen):
+                        (FOLDER / f"{name}-{width}-{lang}-{theme}.png").write_bytes(picture)
             if wanted("styleguide", chosen):
                 for theme in THEMES:
                     page.goto(f"{url}/app/styleguide?lang={lang}&theme={theme}")
