@@ -13,7 +13,7 @@ for its end, and a clock still counts nothing but its own lane's work. A source 
 elsewhere (``at_once``, docs/engines.md) has a thread for each that it can run at once instead.
 
 It speaks JSON, one object a line. In: ``{"do": "load", "pair"}``, ``{"do": "run", "run", "pair",
-"settings"}``, ``{"do": "measure", "run", "pair", "what", "options"}``, ``{"do": "cancel",
+"settings", "turns"}``, ``{"do": "measure", "run", "pair", "what", "options"}``, ``{"do": "cancel",
 "run"}``. Out: ``{"type": "source", "pairs"}`` once, ``{"type":
 "loading", "pair", "stage", "done", "total"}``, ``{"type": "ready", "pair"}``, ``{"type":
 "failed", "pair", "error"}``, ``{"type": "begun", "run"}`` when its turn comes for the first time,
@@ -55,10 +55,14 @@ PROGRESS_EVERY = 0.1
 
 @dataclass
 class Taken:
-    """A race that takes turns. used: seconds of its turn that are gone; begun: it has had one."""
+    """A race that takes turns.
+
+    turns: how many it has in a row; used: seconds of them that are gone; begun: it has had one.
+    """
 
     run: str
     events: Iterator[dict[str, Any]]
+    turns: int = 1
     used: float = 0.0
     begun: bool = False
 
@@ -128,7 +132,9 @@ class Engine:
                 case "load":
                     self.prepare(command["pair"])
                 case "run":
-                    self.begin(command["run"], command["pair"], command["settings"])
+                    self.begin(
+                        command["run"], command["pair"], command["settings"], command["turns"]
+                    )
                 case "measure":
                     self.measure(
                         command["run"], command["pair"], command["what"], command["options"]
@@ -145,7 +151,7 @@ class Engine:
                 self.report(type="over", run=race.run)
                 return
             race.used += time.monotonic() - begun
-            if race.used >= self.slice_seconds:
+            if race.used >= self.slice_seconds * race.turns:
                 race.used = 0.0
                 self.races.rotate(-1)
                 return
@@ -190,13 +196,13 @@ class Engine:
             self.report(type="ready", pair=pair)
         return True
 
-    def begin(self, run: str, pair: str, settings: dict[str, Any]) -> None:
+    def begin(self, run: str, pair: str, settings: dict[str, Any], turns: int) -> None:
         """Take a race in, at the end of the turns; where it cannot begin, that is told."""
         if run in self.cancelled:
             self.cancelled.discard(run)
             self.report(type="over", run=run)
         elif self.prepare(pair):
-            race = Taken(run, self._events(run, pair, settings))
+            race = Taken(run, self._events(run, pair, settings), turns)
             if self.elsewhere is None:
                 self.races.append(race)
             else:

@@ -32,6 +32,8 @@ from kernels.settings import Settings
 #: An engine that dies this often within a minute is not started again until somebody asks anew.
 CRASHES = 3
 CRASH_SECONDS = 60.0
+#: A class waits together: its race has the device so many times as long as another one.
+LASTING = 5
 #: Seconds between two looks at whether the engine still reports.
 WATCH_EVERY = 5.0
 
@@ -233,8 +235,7 @@ class Hub:
     def _tell_places(self) -> None:
         """Tell everybody who waits how many are before them."""
         queue = self._queue()
-        begun = len(self.active) + len(self.waiting) - len(queue)
-        for place, race in enumerate(queue, start=begun):
+        for place, race in enumerate(queue, len(self.active) + len(self.waiting) - len(queue)):
             for reader in race.readers:
                 reader.tell(type="queue", race=race.id, position=place, of=len(queue))
 
@@ -292,9 +293,8 @@ class Hub:
         while self.waiting and self._fits(self.waiting[0]):
             race = self.waiting.popleft()
             self.active[race.id] = race
-            self.worker.send(
-                do="run", run=race.id, pair=race.pair, settings=race.settings.as_dict()
-            )
+            settings, turns = race.settings.as_dict(), LASTING if race.lasting else 1
+            self.worker.send(do="run", run=race.id, pair=race.pair, settings=settings, turns=turns)
 
     def _fits(self, race: Race) -> bool:
         """Whether this race can share the device with those that have it."""
@@ -373,8 +373,7 @@ class Hub:
         """A race is over, with an error where `code` names one; kept for a while."""
         if code is not None:
             race.add({"type": "error", "code": code, "detail": detail})
-        assert race.last is not None
-        metrics.RACES.labels(race.last.get("code", "end")).inc()
+        metrics.RACES.labels((race.last or {}).get("code", "end")).inc()
         race.over = True
         self._forget_run(race)
         self._later(self.limits.keep, lambda: self.races.pop(race.id, None))
@@ -384,8 +383,7 @@ class Hub:
         for reader in self.readers:
             reader.tell(**message)
 
-    @staticmethod
-    def _later(seconds: float, function: Callable[[], object]) -> None:
+    def _later(self, seconds: float, function: Callable[[], object]) -> None:
         asyncio.get_running_loop().call_later(seconds, function)
 
     def state(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -52,7 +53,10 @@ class Worker:
             # Ctrl-C in the terminal is the server's to handle; it then closes our input.
             start_new_session=True,
         )
-        # A thread, not asyncio's subprocesses: those do not work in Tornado's loop on Windows.
+        self._outbox: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        # Threads, not asyncio's subprocesses: those do not work in Tornado's loop on Windows. One
+        # to write as well: a process that has been stopped takes nothing, and the server goes on.
+        threading.Thread(target=self._write, name="race engine's orders", daemon=True).start()
         self._reader = threading.Thread(target=self._read, name="race engine", daemon=True)
         self._reader.start()
 
@@ -63,12 +67,7 @@ class Worker:
 
     def send(self, **message: Any) -> None:
         """Send one command. A dead process is not an error here: `on_exit` tells of it."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError):
-            return
+        self._outbox.put(json.dumps(message) + "\n")
 
     def kill(self, reason: str) -> None:
         """End a process that hangs; `on_exit` is told the reason."""
@@ -78,9 +77,7 @@ class Worker:
     def stop(self) -> None:
         """End the process and wait for it, a few seconds at most."""
         self._stopping = True
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        self._outbox.put(None)
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -88,16 +85,23 @@ class Worker:
             self._process.wait()
         self._reader.join(PATIENCE)
 
+    def _write(self) -> None:
+        """Write what is sent until there is no more, or nobody to take it."""
+        assert self._process.stdin is not None
+        # A dead process is noticed by its silence; what was on its way to it is lost with it.
+        with contextlib.suppress(OSError), self._process.stdin as commands:
+            while (line := self._outbox.get()) is not None:
+                commands.write(line)
+                commands.flush()
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
                 self._tell(self._on_message, json.loads(line))
         status = self._process.wait()
+        self._outbox.put(None)
         if not self._stopping:
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
             how = f"signal {-status}" if status < 0 else f"exit {status}"
             self._tell(self._on_exit, self._killed or how)
 

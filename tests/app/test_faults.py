@@ -56,6 +56,23 @@ async def test_an_engine_that_hangs_is_ended(visit: Open, monkeypatch: pytest.Mo
     await waiting.until("end")
 
 
+@unix
+async def test_an_engine_that_is_stopped_does_not_stop_the_server(
+    visit: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SD_STALL_SECONDS", "3")
+    monkeypatch.setattr(hubs, "WATCH_EVERY", 0.1)
+    pages = [await visit() for _ in range(8)]
+    await pages[0].until("ready")
+    worker = live.hub().worker
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    for number, page in enumerate(pages * 2):  # more than fits into the pipe to it
+        page.run(prompt="x" * 7900, length=8, seed=number)
+        await page.until("asked")
+    await pages[-1].until("end")  # ended for its silence; a new one takes up what had not begun
+
+
 @pytest.mark.parametrize(
     ("prompt", "code"),
     [("memory full", "out_of_memory"), ("nan there", "not_finite"), ("disk full", "disk_full")],
@@ -91,8 +108,12 @@ def test_a_log_on_a_full_disk_stops_nothing() -> None:
     assert engine.stdout is not None
     with engine, engine.stdin as commands:
         settings = '{"prompt": "the small model", "length": 5}'
-        commands.write(f'{{"do":"run","run":"a","pair":"embedded","settings":{settings}}}\n')
-        commands.write(f'{{"do":"run","run":"b","pair":"embedded","settings":{settings}}}\n')
+        commands.write(
+            f'{{"do":"run","run":"a","pair":"embedded","turns":1,"settings":{settings}}}\n'
+        )
+        commands.write(
+            f'{{"do":"run","run":"b","pair":"embedded","turns":1,"settings":{settings}}}\n'
+        )
         commands.flush()
         lines = []
         for line in engine.stdout:

@@ -206,6 +206,21 @@ async def test_another_pair_waits_and_nobody_overtakes_it(visit: Open) -> None:
     assert finished == [second.race, third.race]
 
 
+async def test_a_class_waits_together_so_its_race_has_longer_turns(
+    visit: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SD_SLICE_SECONDS", "1")
+    page, other = await visit(), await visit()
+    await page.until("hello")
+    race = live.hub().share("embedded", SETTINGS | {"prompt": "slow words", "length": 16})
+    page.send(do="follow", race=race.id)
+    page.race = race.id
+    await page.until("pass")
+    other.run()
+    await other.until("pass")
+    assert race.over, "some two seconds of the device in one go"
+
+
 async def test_only_so_many_races_hold_memory(visit: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SD_MAX_ACTIVE", "2")
     pages = [await visit() for _ in range(4)]
