@@ -1,8 +1,9 @@
 """What the tests need beyond Python packages: ``python -m tests.prepare``, called by ``make test``.
 
 Chromium, a Chinese font, a C compiler and nginx come from Debian's packages where this may install
-them; elsewhere it says what is missing and how to get it. Then the embedded pair's weights are
-fetched into the user's cache, once.
+them; elsewhere it says what is missing and how to get it. So do Firefox and WebKitGTK, whose tests
+are skipped where they are not to be had. Then the embedded pair's weights are fetched into the
+user's cache, once.
 """
 
 from __future__ import annotations
@@ -76,6 +77,29 @@ def missing_packages() -> list[str]:
     return packages
 
 
+def firefox() -> str | None:
+    """Debian's Firefox, or another one on PATH."""
+    return shutil.which("firefox-esr") or shutil.which("firefox")
+
+
+def mini_browser() -> Path | None:
+    """WebKitGTK's own small browser, which stands in no folder of PATH."""
+    found = sorted(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"))
+    return found[-1] if found else None
+
+
+def lacking(engine: str) -> list[str]:
+    """Debian packages that would bring what the tests of "firefox" or "webkit" drive."""
+    if engine == "firefox":
+        return [] if firefox() else ["firefox-esr"]
+    packages = []
+    if not shutil.which("WebKitWebDriver") or mini_browser() is None:
+        packages.append("webkit2gtk-driver")
+    if not shutil.which("Xvfb"):
+        packages.append("xvfb")
+    return packages
+
+
 def install(packages: list[str]) -> None:
     """``apt-get install`` them where that is possible without asking anybody for a password."""
     if not packages or not shutil.which("apt-get"):
@@ -105,6 +129,10 @@ def main() -> int:
         return 1
     if not has_chinese_font():
         print("No Chinese font found: screenshots will show boxes.", file=sys.stderr)
+    for engine in ("firefox", "webkit"):
+        install(lacking(engine))  # each alone: a system that knows one package may not know another
+        if packages := lacking(engine):
+            print(f"No {' and '.join(packages)}: the tests in {engine} are skipped.")
     weights = subprocess.run([sys.executable, "-m", "kernels", "weights"], check=False)
     return weights.returncode
 

@@ -107,7 +107,7 @@ export const STYLE = `
 .rc-dot { position: absolute; top: -2px; width: 3px; height: 12px; margin-left: -1.5px; background: var(--sd-accepted-ink); }
 .rc-ladder { list-style: none; margin: 0; padding: 0; display: grid; gap: 5px; font-size: var(--sd-size-s); }
 .rc-rung { display: grid; grid-template-columns: minmax(0, 1fr) minmax(4em, 8em) 3.4em; gap: var(--sd-2); align-items: center; color: var(--sd-ink-2); }
-.rc-ladder[data-empty="true"] { opacity: 0.45; }
+.rc-ladder[data-empty="true"] :is(.rc-rungtrack, .rc-rungvalue) { opacity: 0.45; }
 .rc-account[data-inferred="true"] :is(.rc-ladder, .rc-scale) { display: none; }
 .rc-rungtrack { position: relative; height: 14px; }
 .rc-rungbar { position: absolute; inset: 0 auto 0 0; background: var(--sd-line-strong); opacity: 0.55; border-radius: 2px; }

@@ -61,6 +61,7 @@ export async function alone() {
   const slot = document.getElementById("figure");
   const extras = { base, ...(spec.pageUrl && { pageUrl: new URL(spec.pageUrl, location.href).href }) };
   await mount(spec, modelOf(spec, { state, refused, extras }), slot);
+  slot.querySelector(".sd-title")?.setAttribute("aria-level", "1"); // it is the title of this page
   root.dataset.ready = "true";
   if (parent !== window) converse(spec.id, slot, !root.dataset.theme);
 }

@@ -48,15 +48,19 @@ export function scope() {
       }
       fn();
     },
-    /** Run `fn(width)` now and whenever the element's width changes. */
+    /**
+     * Run `fn(width)` soon and whenever the element's width changes. In a frame of its own: what is drawn changes
+     * sizes that the browser is just telling, which it reports as an error.
+     */
     resize(element, fn) {
-      let last = -1;
+      let last = -1, frame = 0;
       const observer = new ResizeObserver((entries) => {
         const width = Math.round(entries.at(-1).contentRect.width);
-        if (width > 0 && width !== last) fn((last = width));
+        cancelAnimationFrame(frame);
+        if (width > 0 && width !== last) frame = requestAnimationFrame(() => fn((last = width)));
       });
       observer.observe(element);
-      endings.push(() => observer.disconnect());
+      endings.push(() => { observer.disconnect(); cancelAnimationFrame(frame); });
     },
     end() { while (endings.length) endings.pop()(); },
   };
