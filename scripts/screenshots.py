@@ -37,8 +37,9 @@ def wanted(name: str, chosen: list[str]) -> bool:
 
 
 def ready(page: Page) -> None:
-    """Wait until every figure stands."""
+    """Wait until every figure stands; the bar stays at the top, out of tall pictures."""
     page.locator("html[data-ready]").wait_for(state="attached", timeout=120_000)
+    page.add_style_tag(content=".bar { position: static }")
 
 
 def views(page: Page, chosen: list[str]) -> Iterator[tuple[str, bytes]]:
