@@ -15,9 +15,6 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import ray
-from ray import serve
-
 from app.ray_settings import APPLICATION, DEPLOYMENT, RaySettings, claim_cores
 from app.sources import KernelSource, source
 from kernels.errors import SdError
@@ -59,6 +56,8 @@ class Replica:
 
 def build(settings: RaySettings, gpus: bool) -> Any:
     """Return the application for a cluster with or without GPUs."""
+    from ray import serve  # here, so that the module can be read without Ray
+
     options: dict[str, Any] = {"max_ongoing_requests": 1, "name": DEPLOYMENT}
     options["ray_actor_options"] = {
         "num_cpus": settings.cpus,
@@ -81,6 +80,8 @@ def build(settings: RaySettings, gpus: bool) -> Any:
 
 def application(_: dict[str, str]) -> Any:
     """What ``serve run`` calls."""
+    import ray
+
     ray.init(address="auto", ignore_reinit_error=True)
     return build(RaySettings.of(os.environ), gpus=ray.cluster_resources().get("GPU", 0) > 0)
 

