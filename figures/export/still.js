@@ -2,6 +2,7 @@
 // colour as the browser resolved it. No style sheet, no foreignObject: other programs read neither.
 
 import { alone } from "#sd/alone.js";
+import { settled } from "#sd/data.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 /** What of an SVG element's computed style is drawn. */
@@ -258,8 +259,9 @@ async function run() {
   if (!figure) throw new Error(document.getElementById("figure").textContent);
   asPrinted();
   while (spec.chart && !figure.querySelector("[class^='bk-']")) await pause();
-  // Charts are drawn in their own time, and records are unpacked: done when several looks find the same.
+  // Charts are drawn in their own time: done when records are unpacked and several looks find the same.
   for (let same = 0, before = ""; same < 3;) {
+    await settled();
     await pause();
     const now = markup(figure);
     same = now === before ? same + 1 : 0;

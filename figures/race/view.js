@@ -143,7 +143,8 @@ export function render({ model, el }) {
     meta.textContent = [t(`lane.with_${kind}`, source ? { ...values, server: source.server } : values), t(m === null ? "lane.temperature" : "lane.settings", set)].join(lang === "zh" ? "；" : "; ");
     const machine = [device.name, values.date].join(", ");
     f.badge([store.kind === "live" ? "live" : "recorded", store.kind === "live" ? device.name : machine]);
-    rows = (settings.m === "adaptive" ? 16 : number(settings, "m") ?? 4) + 1;
+    const { max, default: usual } = model.get("schema").m;
+    rows = (settings.m === "adaptive" ? max : number(settings, "m") ?? usual) + 1;
     detail.reserve(Math.min(rows, 7));
     detail.show(null, null);
   }

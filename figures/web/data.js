@@ -30,6 +30,9 @@ function once(key, start) {
   return reading.get(key);
 }
 
+/** Resolves when nothing that was asked for is still on its way, well or not. */
+export const settled = () => Promise.allSettled([...reading.values()]);
+
 async function inflated(base64) {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
