@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site screenshots load soak gpu-check audit pin clean
+.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site screenshots load soak gpu-check recipes audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -86,6 +86,14 @@ screenshots: $(DEV) ## every figure in every language, theme and width, to be lo
 
 gpu-check: $(RUN) ## measure and check what needs a GPU, in ten minutes; writes build/gpu-check.json
 	@$(PY) -m kernels gpu-check --json build/gpu-check.json --records build/gpu-records $(ARGS)
+
+RECIPES := build/recipes
+
+recipes: $(DEV) ## figures in JupyterLab, Notebook, nbclassic, Jupyter Book and Hugo, each driven once
+	test -x $(RECIPES)/bin/python || $(PY) -m venv $(RECIPES)
+	$(RECIPES)/bin/python -m pip install --quiet jupyterlab notebook nbclassic anywidget hugo 'jupyter-book<2'
+	$(PY) -m tests.prepare
+	SD_RECIPES=$(RECIPES) $(PY) -m pytest tests/recipes --timeout 900 $(ARGS)
 
 audit: $(DEV) ## look the pinned versions up in the public list of known vulnerabilities
 	$(PY) -m venv build/audit

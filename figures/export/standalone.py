@@ -25,7 +25,9 @@ THEMES = ("auto", "light", "dark")
 CONTROLS = ("all", "few", "none")
 START = Path(__file__).parent / "start.js"
 STILL = Path(__file__).parent / "still.js"
+JOINED = Path(__file__).parent / "joined.js"
 WEB = ROOT / "figures" / "web"
+FRAMES = ROOT / "app" / "static" / "frames.js"
 BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 
 
@@ -43,6 +45,7 @@ def standalone(
     assets: str | None = None,
     records: tuple[str, ...] | None = None,
     still: Mapping[str, Any] | None = None,
+    joined: bool = False,
 ) -> str:
     """Return the page of one figure as text.
 
@@ -57,6 +60,8 @@ def standalone(
         records: the recorded data that goes along, by name; None takes all.
         still: for `figures.export.still`: the page draws itself as a picture, in this format and
             scale, its charts as SVG.
+        joined: for `figures.notebook`: the page is the text of a frame (`srcdoc`) and joins the
+            program behind the page around it. BokehJS is compressed: notebooks limit their output.
 
     Raises:
         ExportError: an option or a parameter is unknown, or a value is out of its bounds.
@@ -73,13 +78,18 @@ def standalone(
     if spec.get("chart"):
         if still is not None:
             _as_svg(spec["chart"]["item"])
-        if assets is None:
+        if joined:
+            spec["chart"]["library"] = _packed(BOKEH.read_text(encoding="utf-8"))
+        elif assets is None:
             scripts.append(BOKEH.read_text(encoding="utf-8"))
         else:
             library = f"{assets.rstrip('/')}/{library_name()}"
             spec["chart"]["library"] = library
         spec["chart"]["item"] = pack(spec["chart"]["item"])
-    scripts.append(bundle([view(figure_id), START if still is None else STILL]))
+    start = JOINED if joined else START if still is None else STILL
+    if joined:
+        spec["embedUrl"] = None
+    scripts.append(bundle([view(figure_id), start]))
     words = figure.words(lang)
     boot = {
         "lang": lang,
@@ -96,7 +106,11 @@ def standalone(
         scripts=scripts,
         style=style(),
         inline_styles=bool(spec.get("chart")),
-        files=library is not None,
+        sources=["'self'", "file:"]
+        if library
+        else ["blob:"]
+        if joined and spec.get("chart")
+        else [],
     )
 
 
@@ -106,8 +120,8 @@ def library_name() -> str:
 
 
 def library_files() -> dict[str, bytes]:
-    """Return the files that pages made with `assets` share: name → content."""
-    return {library_name(): BOKEH.read_bytes()}
+    """Return what pages made with `assets`, and those around them, share: name → content."""
+    return {library_name(): BOKEH.read_bytes(), FRAMES.name: FRAMES.read_bytes()}
 
 
 def style() -> str:
@@ -219,7 +233,7 @@ def _page(
     scripts: list[str],
     style: str,
     inline_styles: bool,
-    files: bool,
+    sources: list[str],
 ) -> str:
     """Write the page. Its policy lets in what it holds and nothing else.
 
@@ -229,7 +243,7 @@ def _page(
     public = {n: e["default"] for n, e in boot["figure"]["schema"].items() if not e.get("private")}
     described = figure(**public).describe(lang)
     data = json.dumps(boot, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    allowed = " ".join([*(["'self' file:"] if files else []), *map(_digest, scripts)])
+    allowed = " ".join([*sources, *map(_digest, scripts)])
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -262,7 +276,7 @@ def _page(
 <body class="sd-alone">
 <main id="figure"><p>{html.escape(described)}</p></main>
 <script type="application/json" id="boot">{data}</script>
-{f'<script src="{html.escape(library)}"></script>' if library else ""}
+{f'<script src="{html.escape(library)}"></script>' if isinstance(library, str) else ""}
 {run}
 </body>
 </html>

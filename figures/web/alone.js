@@ -46,7 +46,7 @@ function converse(id, slot, follow) {
   });
 }
 
-/** Make the figure that the page's `boot` element describes. */
+/** Make the figure that the page's `boot` element describes. Returns its model, or null on the way to another page. */
 export async function alone() {
   const root = document.documentElement;
   const { figure, strings, base, lang, pages = {} } = JSON.parse(document.getElementById("boot").textContent);
@@ -54,14 +54,16 @@ export async function alone() {
   const { state, page, refused } = readAddress(location, spec, [...new Set([lang, ...Object.keys(pages)])]);
   if (page.lang && page.lang !== lang) {
     location.replace(new URL(pages[page.lang].split("?")[0] + location.search + location.hash, location.href));
-    return;
+    return null;
   }
   if (page.theme) setTheme(page.theme);
   if (page.controls) root.dataset.controls = page.controls;
   const slot = document.getElementById("figure");
   const extras = { base, ...(spec.pageUrl && { pageUrl: new URL(spec.pageUrl, location.href).href }) };
-  await mount(spec, modelOf(spec, { state, refused, extras }), slot);
+  const model = modelOf(spec, { state, refused, extras });
+  await mount(spec, model, slot);
   slot.querySelector(".sd-title")?.setAttribute("aria-level", "1"); // it is the title of this page
   root.dataset.ready = "true";
   if (parent !== window) converse(spec.id, slot, !root.dataset.theme);
+  return model;
 }

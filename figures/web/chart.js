@@ -25,15 +25,20 @@ function recolour(bokehDocument, element) {
     }
 }
 
+/** Where a script can be loaded from: its address, or one made for a text that the page holds. */
+async function addressOf(library) {
+  return typeof library === "string" ? library : URL.createObjectURL(new Blob([await readData(library)], { type: "text/javascript" }));
+}
+
 /**
  * Embed the chart that `spec` ({ item, library }: a json_item as `readData` takes it, and the address of
- * BokehJS where the page does not hold it) describes. Models are found by name; colours follow the theme.
+ * BokehJS where the page does not run it, or its text as `readData` takes it) describes. Models are found by name; colours follow the theme.
  * Returns { get(name), batch(fn) }; ends with the view's scope.
  */
 export async function embedChart(on, { item, library }, element) {
   let ended = false;
   on.add(() => { ended = true; });
-  const [json] = await Promise.all([readData(item), window.Bokeh ? null : loadScript(library)]);
+  const [json] = await Promise.all([readData(item), window.Bokeh ? null : addressOf(library).then(loadScript)]);
   if (ended) return null;
   window.Bokeh.logger?.set_level?.("warn");
   // Bokeh waits before it draws; by then another language may have taken the element out of the page.

@@ -79,7 +79,8 @@ export function frame({ model, el }) {
     const q = [`lang=${model.get("lang")}`, query(model)].filter(Boolean).join("&");
     return `${base}?${q}#figure-${id}`;
   };
-  const link = button(on, t("ui.copy_link"), () => copy(pageUrl()), { quiet: true });
+  // What stands inside a notebook has no address of its own.
+  const link = location.protocol === "about:" ? "" : button(on, t("ui.copy_link"), () => copy(pageUrl()), { quiet: true });
   const embed = createEmbed({ on, model, t, copy });
   foot.append(button(on, t("ui.reset"), () => reset(model), { quiet: true }), puzzle, numbers, h("span", { class: "sd-spacer" }), link, embed?.toggle ?? "", copied);
 

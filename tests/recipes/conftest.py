@@ -1,0 +1,174 @@
+"""What the recipes of docs/embedding.md make is opened in a browser that reaches this machine only.
+
+`Recipe("MkDocs")` is a recipe as it stands in the document: what is tested is what a reader copies.
+Programs that `make test` does not install come from the environment that `make recipes` makes; it
+names that in SD_RECIPES.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import browser  # noqa: F401 - a fixture
+from tests.browser.harness import ROOT, Watch
+
+DOCS = ROOT / "docs" / "embedding.md"
+FENCE = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^(`{3,})(\w+)\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
+#: Longest a tool may take, in seconds: the machine may be busy.
+PATIENCE = 300
+
+
+class Recipe:
+    """One section of the document.
+
+    Attributes:
+        files: name → content of the blocks under "`name`:".
+        blocks: language → the other blocks.
+    """
+
+    def __init__(self, heading: str) -> None:
+        _, found, section = DOCS.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
+        assert found, f"docs/embedding.md has no section {heading}"
+        self.files: dict[str, str] = {}
+        self.blocks: dict[str, list[str]] = {}
+        for name, _, language, text in FENCE.findall(section.partition("\n## ")[0]):
+            if name:
+                self.files[name] = text
+            else:
+                self.blocks.setdefault(language, []).append(text)
+
+    def cook(self, folder: Path, *, bin: Path | None = None) -> None:
+        """Write the files and run the shell's lines, with the programs of `bin` before others."""
+        for name, text in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        path = [str(p) for p in (bin, Path(sys.executable).parent) if p]
+        for line in "".join(self.blocks.get("sh", ())).splitlines():
+            words = line.split("#")[0].split()
+            if words[:2] == ["python", "-m"] and words[2] == "figures":
+                words[0] = sys.executable
+            if "install" in words or not words:
+                continue
+            run(words, folder, PATH=os.pathsep.join([*path, os.environ["PATH"]]))
+
+
+def run(words: list[str], folder: Path, **environment: str) -> str:
+    """Run a command to its end, and say what it said where it failed."""
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(words)}:\n{done.stdout[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """The programs that `make recipes` installs; skips without them."""
+    named = os.environ.get("SD_RECIPES")
+    if not named:
+        pytest.skip("needs programs that make recipes installs")
+    return (ROOT / named / "bin").absolute()
+
+
+@pytest.fixture(scope="session")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for JUPYTER_PATH: its kernel runs where our packages are, not where Jupyter is."""
+    folder = tmp_path_factory.mktemp("jupyter")
+    spec = folder / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    words = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": words, "display_name": "Python 3", "language": "python"}))
+    return folder
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Says nothing of what it serves, and has an icon, which browsers ask for."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path == "/favicon.ico":
+            self.send_response(204)
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    """``serve(folder)``: the address of a static server for it."""
+    servers = []
+
+    def start(folder: Path) -> str:
+        server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+        )
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Page]]:  # noqa: F811
+    """``visit(address, allow=…)``: a page that must neither fail nor ask other sites."""
+    watches: list[Watch] = []
+
+    def open_(
+        address: str, *, allow: tuple[str, ...] = (), width: int = 1100, theme: str = "light"
+    ) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, locale="en-US"
+        )
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        watches.append(Watch(page, allow))
+        page.goto(address, wait_until="load")
+        return page
+
+    yield open_
+    problems = [text for watch in watches for text in watch.problems()]
+    for watch in watches:
+        watch.page.context.close()
+    assert problems == []
+
+
+def stands_right(page: Page, selector: str) -> None:
+    """The frame comes to be as high as its figure: nothing cut off, no gap."""
+    page.locator(selector).scroll_into_view_if_needed()
+    inside = page.frame_locator(selector).locator("#figure")
+    inside.locator(".sd-figure").wait_for()
+    page.wait_for_function(
+        """selector => {
+            const frame = document.querySelector(selector);
+            const figure = frame.contentDocument.getElementById("figure").getBoundingClientRect();
+            return figure.height > 200 && Math.abs(frame.clientHeight - figure.height) <= 1;
+        }""",
+        arg=selector,
+    )

@@ -1,0 +1,123 @@
+"""JupyterLab, Notebook and nbclassic themselves: shown, set from Python, set by the reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Page, expect
+
+import figures
+from tests.browser.harness import free_port
+from tests.recipes.conftest import PATIENCE, stands_right
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+CELLS = (
+    "from figures import mask\nfigure = mask(m=2)\nfigure",
+    "figure.m = 5",
+    "print('m is', figure.m)",
+)
+#: How each shows a cell's text and an output of text.
+PLACES = {
+    "lab/tree": (".jp-CodeCell .cm-content", ".jp-OutputArea-output pre"),
+    "notebooks": (".jp-CodeCell .cm-content", ".jp-OutputArea-output pre"),
+    "nbclassic/notebooks": (".code_cell .CodeMirror", ".output_area pre"),
+}
+
+
+@pytest.fixture(scope="module")
+def jupyter(
+    tools: Path, kernel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    """A Jupyter server on this machine: its address, and its folder."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    port = free_port()
+    log = folder.parent / "jupyter.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [
+                str(tools / "jupyter-lab"),
+                "--no-browser",
+                "--allow-root",
+                f"--port={port}",
+                "--IdentityProvider.token=",
+                f"--ServerApp.root_dir={folder}",
+            ],
+            env=os.environ | {"JUPYTER_PATH": str(kernel), "HOME": str(folder.parent)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://localhost:{port}"
+    until = time.monotonic() + PATIENCE
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/api", timeout=PATIENCE).close()
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < until, log.read_text()
+                time.sleep(0.3)
+        yield url, folder
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_object_and_figure_follow_each_other(
+    place: str, jupyter: tuple[str, Path], visit: Callable[..., Page]
+) -> None:
+    url, folder = jupyter
+    name = f"{place.replace('/', '-')}.ipynb"
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(c) for c in CELLS],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    nbformat.write(notebook, folder / name)
+    # The program around the figure has complaints of its own.
+    page = visit(
+        f"{url}/{place}/{name}", allow=("^console", "^status", "^failed: http://localhost")
+    )
+    cell, text = PLACES[place]
+    cells = page.locator(cell)
+    kind = figures.get("mask")
+    frame = "iframe[data-sd]"
+
+    def perform(number: int) -> None:
+        cells.nth(number).click()
+        page.keyboard.press("Shift+Enter")
+
+    cells.nth(2).wait_for(timeout=PATIENCE * 1000)
+    perform(0)
+    page.locator(frame).wait_for(timeout=PATIENCE * 1000)
+    inside = page.frame_locator(frame)
+    inside.locator("html[data-joined]").wait_for(timeout=PATIENCE * 1000)
+    stands_right(page, frame)
+    expect(inside.locator(".sd-say")).to_have_text(kind(m=2).describe("en"))
+    perform(1)
+    expect(inside.locator(".sd-say")).to_have_text(kind(m=5).describe("en"), timeout=60_000)
+
+    knob = inside.locator("input[type=range]").first
+    knob.scroll_into_view_if_needed()
+    box = knob.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] / 2, steps=12)
+    page.mouse.up()
+    expect(inside.locator(".sd-say")).to_have_text(kind(m=8).describe("en"))
+    for _ in range(30):
+        perform(2)
+        page.wait_for_timeout(1000)
+        if page.locator(text, has_text="m is 8").count():
+            break
+    expect(page.locator(text, has_text="m is 8")).to_be_visible()
+    if os.environ.get("SD_SCREENSHOTS") == "1":
+        page.screenshot(path=f"screenshots/{place.replace('/', '-')}.png")
