@@ -75,7 +75,10 @@ class OpenAISource:
         ]
 
     def prepare(self, pair: str, progress: Progress) -> None:
-        """Ask both servers who they are, with retries. Raises SdError."""
+        """Ask both servers who they are, with retries; again after a race that failed.
+
+        Raises SdError.
+        """
         if pair != PAIR:
             raise SdError("unknown_pair", f"This server does not offer {pair!r}.", name=pair)
 
@@ -83,9 +86,13 @@ class OpenAISource:
             async with endpoint.connected() as client:
                 return await endpoint.identify(client)
 
+        if self.abouts:
+            return
+        found: dict[str, About] = {}
         for done, endpoint in enumerate((self.plain, self.speculative)):
             progress("connect", done, 2)
-            self.abouts[endpoint.lane] = asyncio.run(ask(endpoint))
+            found[endpoint.lane] = asyncio.run(ask(endpoint))
+        self.abouts = found
         progress("connect", 2, 2)
 
     def run(self, pair: str, settings: Settings, cancelled: Callable[[], bool]) -> Iterator[Event]:
@@ -196,6 +203,7 @@ class _Race:
             return
         if fault is not None:
             yield from self._passes(course, course.lane.close())
+            self.source.abouts = {}  # what comes up again may be another one
             raise fault
         if arrival is not None:
             if not self.started:

@@ -67,6 +67,7 @@ class RaySource:
         except ValueError as error:
             raise SdError("bad_server", str(error)) from error
         self._cluster: Cluster = cluster or _Ray(self.settings.address)
+        self._met = False
 
     def describe(self) -> list[dict[str, Any]]:
         """The pairs that the settings name: replicas and page server have the same."""
@@ -75,8 +76,11 @@ class RaySource:
 
     def prepare(self, pair: str, progress: Progress) -> None:
         """Find the cluster; a replica has its models loaded, and loads another pair if asked."""
+        if self._met:
+            return
         progress("connect", 0, 1)
         self._cluster.meet()
+        self._met = True
         progress("connect", 1, 1)
 
     def run(self, pair: str, settings: Settings, cancelled: Callable[[], bool]) -> Iterator[Event]:

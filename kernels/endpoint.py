@@ -10,6 +10,7 @@ request went out.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -30,6 +31,9 @@ from tenacity import (
 from kernels.errors import SdError
 from kernels.settings import BOUNDS, BadSetting, Settings
 from kernels.wire import Arrival, Ending, Malformed, entries, items, read, reason
+
+# Every request on a line of its own would drown a server's log.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 #: Seconds without a byte from the server until it counts as silent, and until a connection stands.
 SILENCE, CONNECT = 60.0, 10.0

@@ -70,7 +70,7 @@ export function createPanel({ f, model, store, onStart }) {
   const m = slider(on, model, "m", { label: t("control.m") });
   const adapting = toggle(on, model, "adaptive", { label: t("control.adaptive") });
   const pairs = h("div", { class: "rc-slot" }), drafters = h("div", { class: "rc-slot" });
-  const english = h("p", { class: "sd-note" });
+  const english = h("p", { class: "sd-note" }), where = h("p", { class: "sd-note" }, t("note.device"));
   const start = button(on, t("control.start"), onStart, { primary: true });
   const cancel = button(on, t("control.cancel"), () => store.cancel());
   const own = h("div", { class: "rc-panel" },
@@ -86,7 +86,7 @@ export function createPanel({ f, model, store, onStart }) {
         numberField(on, model, "seed", { label: t("control.seed") }),
         toggle(on, model, "chat", { label: t("control.chat") }))),
     h("div", { class: "rc-go" }, start, cancel),
-    english, h("p", { class: "sd-note" }, t("note.device")));
+    english, where);
   const absent = h("p", { class: "sd-note" }, t("note.noserver"));
 
   /** The pairs on offer are known once the server has answered, and with them who can guess. */
@@ -104,6 +104,7 @@ export function createPanel({ f, model, store, onStart }) {
     const choices = pair?.drafters ?? ["both", "model", "lookup"];
     // Where servers race, who guesses is set there.
     m.hidden = adapting.hidden = choices.length === 0;
+    where.textContent = t(choices.length ? "note.device" : "note.servers");
     drafters.replaceChildren(choices.length
       ? segments(on, model, "drafter", { label: t("control.drafter"), options: choices.map((x) => [x, t(`control.drafter_${x}`)]) })
       : h("p", { class: "sd-note" }, t("control.drafter_server")));
