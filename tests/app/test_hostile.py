@@ -201,7 +201,7 @@ async def test_connections_that_dawdle_are_closed_and_others_served(bounded: int
 
 async def test_a_request_that_is_too_large_is_refused(bounded: int) -> None:
     for request in (
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * (routes.HEADERS + 1000),
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * (routes.HEADERS + 1000) + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (routes.BODY + 1),
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", bounded)
