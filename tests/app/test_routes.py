@@ -119,6 +119,7 @@ async def test_every_answer_is_strict_even_an_error(get: Get) -> None:
         "/app/figure/nope", "/app/figure/../health", "/app/content/fr.json",
         "/app/content/../x.json",
         "/app/chart/nope.en.json", "/app/chart/roofline.fr.json",
+        "/app/figures/../docs/trace.schema.json", "/app/static/../../docs/trace.schema.json",
         "/app/ws", "/app/autoload.js", "/app/metadata",
     ],
 )  # fmt: skip
