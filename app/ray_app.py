@@ -1,4 +1,4 @@
-"""The engine on a Ray cluster: ``serve run app.ray_app:application`` (docs/engines.md).
+"""The engine on a Ray cluster: ``serve run --name race app.ray_app:application`` (docs/engines.md).
 
 A replica is the engine of this repository on one device: a GPU, or some cores of its own. It runs
 one race at a time, to its end, because two at once would be in each other's clocks; what waits,
