@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.endpoint import Counts
 from kernels.passes import Pass, Token
 from kernels.settings import Settings
 from kernels.summary import LaneLog
-from kernels.wire import Arrival, Word
+from kernels.wire import Arrival, Counts, Word
 
 #: Events of a stream this many seconds apart at most may belong to one pass …
 NEAR = 0.002

@@ -21,12 +21,12 @@ from typing import Any
 from app.inferred import InferredLane, agreement, statistics
 from app.sources import Event, Progress
 from kernels import machine
-from kernels.endpoint import SILENCE, VLLM, About, Counts, Endpoint
+from kernels.endpoint import SILENCE, VLLM, About, Endpoint
 from kernels.errors import SdError
 from kernels.race import pass_event
 from kernels.settings import Settings
 from kernels.trace_check import LANES, SOURCE_VERSION
-from kernels.wire import Arrival, Ending
+from kernels.wire import Arrival, Counts, Ending
 
 PAIR = "servers"
 #: Seconds between two looks at whether the race has been cancelled.

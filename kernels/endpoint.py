@@ -3,8 +3,7 @@
 Works with any server that streams chat completions; of vLLM and llama.cpp it also reads what the
 common protocol lacks: token ids, counts in mid-stream, how many guesses were made and kept. Only
 the owner of a page names servers (docs/engines.md); a reader's words enter a request as a prompt
-and nowhere else. Times are seconds on this machine's monotonic clock, counted from the moment the
-request went out.
+and nowhere else. Times are seconds on this machine's monotonic clock since the request went out.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tenacity import (
 
 from kernels.errors import SdError
 from kernels.settings import BOUNDS, BadSetting, Settings
-from kernels.wire import Arrival, Ending, Malformed, entries, items, read, reason
+from kernels.wire import Arrival, Counts, Ending, Malformed, entries, items, read, reason
 
 # Every request on a line of its own would drown a server's log.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -55,33 +54,6 @@ class ServerError(SdError):
     "server_silent" (lane, seconds), "server_broke" (lane, tokens, reason). The message reaches
     readers, so it holds no address; the log of the owner does.
     """
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The server's own account of its guesses.
-
-    drafts: rounds with guesses; None where only tokens are counted. alone: whether no other request
-    was counted meanwhile; None where that cannot be told.
-    """
-
-    where: str
-    drafted: int
-    accepted: int
-    drafts: int | None = None
-    alone: bool | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its entry of a trace's statistics."""
-        rate = self.accepted / self.drafted if self.drafted else None
-        return {
-            "from": self.where,
-            "drafts": self.drafts,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rate": None if rate is None else float(f"{rate:.6g}"),
-            "alone": self.alone,
-        }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,33 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
+class Counts:
+    """The server's own account of its guesses.
+
+    drafts: rounds with guesses; None where only tokens are counted. alone: whether no other request
+    was counted meanwhile; None where that cannot be told.
+    """
+
+    where: str
+    drafted: int
+    accepted: int
+    drafts: int | None = None
+    alone: bool | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its entry of a trace's statistics."""
+        rate = self.accepted / self.drafted if self.drafted else None
+        return {
+            "from": self.where,
+            "drafts": self.drafts,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "rate": None if rate is None else float(f"{rate:.6g}"),
+            "alone": self.alone,
+        }
+
+
+@dataclass(frozen=True)
 class Word:
     """One token as the server tells it. id, p (its probability): None where it does not."""
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from app.inferred import NEAR, InferredLane, agreement, statistics
-from kernels.endpoint import Counts
 from kernels.settings import Settings
-from kernels.wire import Arrival, Ending, Malformed, Word, read
+from kernels.wire import Arrival, Counts, Ending, Malformed, Word, read
 
 SETTINGS = Settings("count", length=20)
 
