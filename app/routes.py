@@ -29,9 +29,11 @@ from tornado.web import HTTPError, RequestHandler
 import content
 import figures
 from app import live, metrics, page, policy
+from app.classroom import socket as classroom
 from app.live import LiveHandler
 from app.measure import MeasureHandler
 from app.places import Served
+from figures.export.bundle import names as modules_of
 
 FIGURES = Path(figures.__file__).parent
 STATIC = Path(__file__).parent / "static"
@@ -154,8 +156,20 @@ class StaticFiles(Files):
 
 
 @lru_cache(maxsize=PAGES)
+def _preloads(place: Served) -> str:
+    """Name every module of the page, so that a browser need not read one to learn of the next.
+
+    Otherwise it asks for them in six waves, each a round trip long.
+    """
+    entries = [STATIC / "article.js", *(each.folder() / "view.js" for each in figures.every())]
+    names = dict.fromkeys(name for entry in entries for name in modules_of(entry))
+    return "".join(f'<link rel="modulepreload" href="{place.file(name)}">\n' for name in names)
+
+
+@lru_cache(maxsize=PAGES)
 def _article(lang: str, theme: str, base: str) -> Ready:
-    html = page.article_page(lang, theme, Served(base))
+    place = Served(base)
+    html = page.article_page(lang, theme, place).replace("</head>", f"{_preloads(place)}</head>", 1)
     # Only our own pages may put the article into a frame.
     return Ready.of(html.encode(), HTML, policy.of_page(html, framed_by="'self'"))
 
@@ -277,7 +291,8 @@ class Health(Ours):
         race = live.state()
         leaving = bool(race.get("leaving"))
         self.set_status(503 if leaving else 200)
-        self.finish({"status": "leaving" if leaving else "ok", "race": race})
+        status = "leaving" if leaving else "ok"
+        self.finish({"status": status, "race": race, "class": classroom.state()})
 
 
 class Measure(MeasureHandler, Ours):

@@ -105,6 +105,15 @@ def bundle(entries: Iterable[Path], *, without: Iterable[Path] = ()) -> str:
     return script
 
 
+def names(entry: Path) -> tuple[str, ...]:
+    """Return the names of all modules that an entry needs, itself last.
+
+    Raises:
+        BundleError, FileNotFoundError: as `bundle`.
+    """
+    return tuple(module.name for module in _chain(entry))
+
+
 def _chain(entry: Path) -> tuple[Module, ...]:
     """Return all modules that an entry needs, itself last."""
     module = _link(entry.resolve(), ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import posixpath
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -60,6 +61,18 @@ async def test_the_article_is_made_once_and_sent_small(get: Get) -> None:
     assert b'lang="zh-CN"' in zh.body
     for name in ("Accept-Encoding", "Accept-Language"):
         assert name in zh.headers["Vary"]
+
+
+async def test_the_page_names_all_its_modules_at_once(get: Get) -> None:
+    html = (await get("/app?lang=en")).body.decode()
+    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', html)
+    assert len(named) == len(set(named)) > 40
+    for module in named:
+        answer = await get(module)
+        assert answer.code == 200
+        for target in re.findall(r'(?m)^import .*?"(.+?)";$', answer.body.decode()):
+            address = target.replace("#sd/", "/app/figures/web/")
+            assert posixpath.normpath(posixpath.join(posixpath.dirname(module), address)) in named
 
 
 async def test_whoever_has_a_page_already_gets_no_second_one(get: Get) -> None:
