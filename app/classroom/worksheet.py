@@ -73,11 +73,12 @@ def _outcome(figure: type[Figure], words: dict[str, str], recording: str) -> tup
     shown: Any = figure.parse({"race.recording": recording})[0]
     stats = shown.run().end["stats"]
     measured, tokens = stats["speedup"]["measured"], stats["tokens_per_pass"]
+    alpha = race.number(stats, "acceptance", "alpha")  # None where a server does not count
     values = {
         "speedup": times(measured),
         "cost": num(tokens / measured),
         "tokens": num(tokens),
-        "alpha": fixed(stats["acceptance"]["alpha"]),
+        "alpha": "–" if alpha is None else fixed(alpha),
     }
     return race.bet(measured), words["bet.why"].format(**values)
 

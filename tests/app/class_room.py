@@ -26,6 +26,8 @@ class Page:
 
     def __init__(self, connection: WebSocketClientConnection) -> None:
         self.connection = connection
+        assert connection.protocol is not None
+        self.stream = connection.protocol.stream
         self.seen: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
 
@@ -108,4 +110,8 @@ async def school(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[School]:
     await asyncio.sleep(0.05)
     live.stop()
     server.stop()
+    await server.close_all_connections()
+    for page in made.pages:  # a handshake of good-byes may not have come to its end
+        page.stream.close()
+    await asyncio.sleep(0)
     address.key.cache_clear()
