@@ -17,7 +17,7 @@ def available(device: str = "cpu") -> int:
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0])
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     free = int(psutil.virtual_memory().available)
     limit = _container_headroom(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
