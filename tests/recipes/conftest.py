@@ -21,7 +21,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import browser  # noqa: F401 - a fixture
+from tests.browser.conftest import (  # noqa: F401 - fixtures and hooks
+    FAILED,
+    SCREENSHOTS,
+    browser,
+    pytest_runtest_makereport,
+)
 from tests.browser.harness import ROOT, Watch
 
 DOCS = ROOT / "docs" / "embedding.md"
@@ -136,7 +141,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[..., Page]]:  # noqa: F811
+def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:  # noqa: F811
     """``visit(address, allow=…)``: a page that must neither fail nor ask other sites."""
     watches: list[Watch] = []
 
@@ -153,6 +158,12 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:  # noqa: F811
         return page
 
     yield open_
+    if request.node.stash.get(FAILED, False):
+        SCREENSHOTS.mkdir(exist_ok=True)
+        name = re.sub(r"[^\w-]+", "-", request.node.name)
+        for number, watch in enumerate(watches):
+            watch.page.screenshot(path=SCREENSHOTS / f"failed-{name}-{number}.png")
+            print("\n".join(watch.seen))
     problems = [text for watch in watches for text in watch.problems()]
     for watch in watches:
         watch.page.context.close()
@@ -161,14 +172,16 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:  # noqa: F811
 
 def stands_right(page: Page, selector: str) -> None:
     """The frame comes to be as high as its figure: nothing cut off, no gap."""
-    page.locator(selector).scroll_into_view_if_needed()
-    inside = page.frame_locator(selector).locator("#figure")
-    inside.locator(".sd-figure").wait_for()
-    page.wait_for_function(
-        """selector => {
-            const frame = document.querySelector(selector);
-            const figure = frame.contentDocument.getElementById("figure").getBoundingClientRect();
-            return figure.height > 200 && Math.abs(frame.clientHeight - figure.height) <= 1;
-        }""",
-        arg=selector,
-    )
+    frame = page.locator(selector)  # finds it in a shadow tree too
+    frame.scroll_into_view_if_needed()
+    page.frame_locator(selector).locator("#figure .sd-figure").wait_for()
+    heights = [0.0, -1.0]
+    for _ in range(120):
+        heights = frame.evaluate(
+            """frame => [frame.clientHeight,
+                frame.contentDocument.getElementById("figure").getBoundingClientRect().height]"""
+        )
+        if abs(heights[0] - heights[1]) <= 1 and heights[1] > 200:
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError("the frame is {} high, its figure {}".format(*heights))
