@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-site screenshots load soak gpu-check recipes audit pin clean
+.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-page bench-site screenshots load soak gpu-check recipes audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ bench: $(RUN) ## measure the engine on this machine, one JSON line
 
 bench-figures: $(DEV) ## frame times while a figure is dragged, one JSON line each
 	@$(PY) -m tests.browser.bench_figures
+
+bench-page: $(DEV) ## Lighthouse on the built article, mobile profile, one JSON line (needs Node.js)
+	@$(PY) -m scripts.bench_page $(ARGS)
 
 bench-site: $(DEV) ## what a reader of the built copy downloads, one JSON line
 	@$(PY) -m tests.browser.bench_site

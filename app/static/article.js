@@ -76,7 +76,35 @@ async function mountAll() {
     shared.join(id, model);
   }
   shared.settle();
-  for (const entry of figures.values()) await show(entry);
+  await firstSign();
+  for (const entry of figures.values()) {
+    await show(entry);
+    await new Promise((done) => setTimeout(done)); // a slow phone answers its reader between two figures
+  }
+}
+
+/** Milliseconds that a page nobody has touched yet waits with its figures. */
+const PATIENCE = 3000;
+
+/**
+ * Resolves when the reader does something, a figure is near the screen, or a while has gone by: on a slow phone
+ * the words come first, and nothing holds up the first scroll.
+ */
+function firstSign() {
+  if (mode || location.hash || scrollY > 0) return null;
+  const signs = ["scroll", "wheel", "pointermove", "pointerdown", "touchstart", "keydown", "beforeprint"];
+  return new Promise((done) => {
+    const near = new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting)) end(); }, { rootMargin: "0% 0% 25% 0%" });
+    const timer = setTimeout(end, PATIENCE);
+    function end() {
+      clearTimeout(timer);
+      near.disconnect();
+      for (const sign of signs) removeEventListener(sign, end, true);
+      done();
+    }
+    for (const sign of signs) addEventListener(sign, end, { capture: true, passive: true });
+    for (const { slot } of figures.values()) near.observe(slot);
+  });
 }
 
 async function show(entry) {

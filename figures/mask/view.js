@@ -4,7 +4,7 @@
 
 import { frame } from "#sd/frame.js";
 import { button, slider, textField } from "#sd/controls.js";
-import { frameThrottle, h } from "#sd/dom.js";
+import { frameThrottle, h, uid } from "#sd/dom.js";
 import { measureButton, measuring } from "#sd/measure.js";
 import { num, percent } from "#sd/format.js";
 import { update } from "#sd/model.js";
@@ -82,7 +82,7 @@ export function render({ model, el }) {
 
   // --- the tensors -----------------------------------------------------------------------------------
 
-  const proofTitle = h("h4", { class: "mk-title" });
+  const proofTitle = h("h4", { class: "mk-title", id: uid("proof") });
   const proofWhy = h("p", { class: "sd-note" });
   const proofTable = h("table", { class: "sd-table" });
   const [proofTarget, proofWitness, proofSource] = Array.from({ length: 3 }, () => h("p", { class: "sd-note" }));
@@ -191,7 +191,7 @@ export function render({ model, el }) {
     slider(on, model, "m", { label: t("control.m") }), rejectSlider,
     sentence, back, run.element);
   f.root.querySelector(".sd-foot").before(foreign, h("div", { class: "mk-proof" }, proofTitle, proofWhy,
-    h("div", { class: "sd-tablewrap", tabindex: 0, role: "region", "aria-label": t("ui.table") }, proofTable), proofTarget, proofWitness, proofSource));
+    h("div", { class: "sd-tablewrap", tabindex: 0, role: "region", "aria-labelledby": proofTitle.id }, proofTable), proofTarget, proofWitness, proofSource));
 
   const redraw = frameThrottle(draw);
   const repaint = frameThrottle(paint);

@@ -62,7 +62,8 @@ export async function alone() {
   const extras = { base, ...(spec.pageUrl && { pageUrl: new URL(spec.pageUrl, location.href).href }) };
   const model = modelOf(spec, { state, refused, extras });
   await mount(spec, model, slot);
-  slot.querySelector(".sd-title")?.setAttribute("aria-level", "1"); // it is the title of this page
+  // The figure's title is that of the page here.
+  for (const heading of slot.querySelectorAll("h3, h4")) heading.setAttribute("aria-level", String(Number(heading.localName[1]) - 2));
   root.dataset.ready = "true";
   if (parent !== window) converse(spec.id, slot, !root.dataset.theme);
   return model;

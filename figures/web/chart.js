@@ -30,6 +30,14 @@ async function addressOf(library) {
   return typeof library === "string" ? library : URL.createObjectURL(new Blob([await readData(library)], { type: "text/javascript" }));
 }
 
+/** The figure's own controls move a chart: it is no stop on the way of the Tab key. */
+function passOver(root) {
+  for (const element of root.querySelectorAll("*")) {
+    if (element.tabIndex === 0) element.tabIndex = -1;
+    if (element.shadowRoot) passOver(element.shadowRoot);
+  }
+}
+
 /**
  * Embed the chart that `spec` ({ item, library }: a json_item as `readData` takes it, and the address of
  * BokehJS where the page does not run it, or its text as `readData` takes it) describes. Models are found by name; colours follow the theme.
@@ -44,6 +52,7 @@ export async function embedChart(on, { item, library }, element) {
   // Bokeh waits before it draws; by then another language may have taken the element out of the page.
   const views = await window.Bokeh.embed.embed_item(structuredClone(json), element).catch((reason) => { if (!ended) throw reason; });
   if (!views) return null;
+  passOver(element);
   const bokehDocument = [...views][0].model.document;
   const follow = () => recolour(bokehDocument, element);
   follow();

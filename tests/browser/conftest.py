@@ -147,6 +147,7 @@ def open_page(
         given = urlencode({name: value for name, value in asked.items() if value is not None})
         address = path if re.match(r"[a-z]+:", path) else server.url + path
         page.goto(f"{address}?{given}" if given else address, wait_until="load")
+        page.mouse.move(1, 1)  # a sign of life: the article's figures do not wait any longer
         return page
 
     def watch(page: Page) -> Watch:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 import content
 import figures
+from app.static_site.build import build
 from tests.browser.conftest import OpenPage
+from tests.browser.site_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -85,23 +85,45 @@ def test_the_states_of_a_figure(open_page: OpenPage, figure_id: str) -> None:
     )
     figure = page.locator(f"#sd-{figure_id}")
     figure.locator(".sd-say:not(:empty)").wait_for(state="attached")
-    found: dict[str, list[str]] = {}
-
-    def state(name: str, act: Callable[[], object]) -> None:
-        act()
-        found[name] = violations(page)
 
     def button(name: str) -> Locator:
         return figure.get_by_role("button", name=words[name])
 
-    state("as it opens", lambda: expect(figure.locator(".sd-warn").first).to_be_visible())
-    bet = figure.locator(".sd-bet-options button").last
-    if bet.count():
-        state("bet answered", bet.click)
-    play = figure.locator(".sd-play")
-    if play.count():
-        state("played to its end", play.first.click)
-    state("puzzle", lambda: (button("ui.puzzle").click(), figure.locator("summary").last.click()))
-    state("table", button("ui.table").click)
-    state("embed", button("ui.embed").click)
+    # As the figure opens is seen on the article.
+    expect(figure.locator(".sd-warn").first).to_be_visible()
+    for act in (figure.locator(".sd-bet-options button").last, figure.locator(".sd-play").first):
+        if act.count():
+            act.click()
+    button("ui.puzzle").click()
+    figure.locator(".sd-panel summary").click()
+    found = {"bet, played, puzzle": violations(page)}
+    button("ui.table").click()
+    found["table"] = violations(page)
+    button("ui.embed").click()
+    found["embed"] = violations(page)
     report(found)
+
+
+def test_the_other_pages(open_page: OpenPage, tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = {}
+    for path, lang, theme in [
+        ("/app/styleguide", "zh", "dark"),
+        ("/app/worksheet", "en", "light"),
+    ]:
+        page = open_page(path, lang=lang, theme=theme, width=390, **STILL)
+        page.wait_for_load_state("networkidle")
+        found[path] = violations(page)
+        page.context.close()
+    folder = tmp_path_factory.mktemp("axe") / "site"
+    with serve(folder) as url:
+        build(folder, base_url=url)
+        for name in ["zh/numbers.html", "404.html"]:
+            found[name] = violations(open_page(f"{url}/{name}", lang=None, theme=None))
+    report(found)
+
+
+def test_the_class(open_page: OpenPage) -> None:
+    page = open_page(lang="en", query={"mode": "present"}, **STILL)
+    inside = page.frame_locator("#sd-magnified")
+    inside.locator("html[data-ready]").wait_for(state="attached", timeout=60_000)
+    report({"present": violations(page)})
