@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -116,6 +117,11 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["load"]:
         from app.load import command
 
+        def stop(*_: object) -> None:
+            """Told to end, it ends its server too, as after Ctrl-C."""
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGTERM, stop)
         sys.exit(command.main(arguments[1:]))
     asked = arguments[:1] in (["-h"], ["--help"])
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)

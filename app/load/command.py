@@ -147,32 +147,41 @@ class Load:
 
     async def run(self) -> dict[str, Any]:
         """Do it all and return the numbers."""
+        # One reader before the others: what the server makes once is made, and is not a reader's.
+        # It starts the engine, too, and later asks for the race that all follow.
         async with aiohttp.ClientSession() as session:
             await answering(session, self.address, self.process)
             found = await plan(session, self.address)
-            # One reader before the others: what the server makes once is made, and is not a
-            # reader's. It starts the engine, too.
             first = Reader(self.address, found, Seen())
-            await first.open()
-            await first.scroll()
-            await loaded(session, self.address)
+            try:
+                await first.open()
+                await first.scroll()
+                await loaded(session, self.address)
+                result = await self._measure(first, found)
+            finally:
+                await asyncio.gather(*(reader.close() for reader in [*self.readers, first]))
+        return result
+
+    async def _measure(self, first: Reader, found: Plan) -> dict[str, Any]:
         before, cpu = self.process.memory_info().rss, self._cpu()
         begun = time.monotonic()
-        sampling = asyncio.create_task(self._sample())
         arriving = asyncio.Event()
-        sharing = asyncio.create_task(self._share(first, arriving))
-        asked = await self._arrive(found)
-        arriving.set()
-        await asyncio.wait_for(sharing, DRAIN)
-        for reader in asked:
-            try:
-                await asyncio.wait_for(reader.over.wait(), DRAIN)
-            except TimeoutError:
-                reader.note("a private race did not end")
-        sampling.cancel()
+        beside = [asyncio.create_task(self._sample())]
+        try:
+            beside.append(sharing := asyncio.create_task(self._share(first, arriving)))
+            asked = await self._arrive(found)
+            arriving.set()
+            await asyncio.wait_for(sharing, DRAIN)
+            for reader in asked:
+                try:
+                    await asyncio.wait_for(reader.over.wait(), DRAIN)
+                except TimeoutError:
+                    reader.note("a private race did not end")
+        finally:
+            for task in beside:
+                task.cancel()
         took = time.monotonic() - begun
         spent = {name: value - cpu.get(name, 0.0) for name, value in self._cpu().items()}
-        await asyncio.gather(*(reader.close() for reader in [*self.readers, first]))
         self.seen.errors.update(first.seen.errors)
         return self._summary(found, before, spent, took)
 
@@ -292,6 +301,9 @@ def main(given: Sequence[str]) -> int:
         except RuntimeError as error:
             print(f"{error}. The server's log:\n{log.read_text('utf-8')[-4000:]}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("Stopped before the end: no numbers.", file=sys.stderr)
+            return 130
     if chosen.json:
         print(json.dumps(result))
     else:

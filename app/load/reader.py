@@ -225,12 +225,14 @@ class Reader:
 
     async def close(self) -> None:
         """Leave."""
-        if self._socket is not None:
-            await self._socket.close()
-        if self._task is not None:
-            await self._task
-        if self._session is not None:
-            await self._session.close()
+        try:
+            if self._socket is not None:
+                await self._socket.close()
+            if self._task is not None:
+                await self._task
+        finally:
+            if self._session is not None:
+                await self._session.close()
 
     async def drop(self) -> None:
         """Leave without a word, as a phone that loses its network does."""
