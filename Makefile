@@ -15,7 +15,7 @@ ARGS :=
 export PYTHON TORCH_INDEX SHOW
 
 .DEFAULT_GOAL := help
-.PHONY: engines engines-check ray-check bench-peers help serve test test-quick lint format bench bench-figures bench-page bench-site screenshots load soak gpu-check recipes audit pin clean
+.PHONY: engines engines-check ray-check bench-peers help serve test test-thorough test-quick lint format bench bench-figures bench-page bench-site screenshots load soak gpu-check recipes audit pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,8 +37,12 @@ test: $(DEV) lint ## install what the tests need, browser and weights included; 
 	$(PY) -m tests.prepare
 	SD_REQUIRE_WEIGHTS=1 $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
+test-thorough: $(DEV) ## what make test leaves out: every figure, other browsers, site generators
+	$(PY) -m tests.prepare
+	SD_REQUIRE_WEIGHTS=1 $(PY) -m pytest -n 2 --dist loadgroup -m thorough $(ARGS)
+
 test-quick: $(DEV) ## the tests that need neither a browser nor real weights
-	$(PY) -m pytest -n 2 --dist loadgroup -m "not browser and not real_model and not slow" $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup -m "not browser and not real_model and not slow and not thorough" $(ARGS)
 
 lint: $(DEV) ## ruff (rules and format) and mypy
 	$(PY) -m ruff check .

@@ -25,6 +25,31 @@ os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
 hypothesis.settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("project")
 
+#: `make test` tries what is the same for every figure on one with a chart and one without; the other
+#: figures, and what takes a minute alone, are for `make test-thorough`.
+SAMPLE = ("[roofline]", "[branch]")
+EVERY_FIGURE = (
+    "test_axe.py::test_the_states_of_a_figure",
+    "test_site.py::test_a_figures_own_page",
+    "test_export_standalone.py::test_an_export_is_whole",
+    "test_export_standalone.py::test_what_cannot_be_is_set_right_with_a_note",
+    "test_export_still.py::test_an_svg_stands_by_itself",
+    "test_export_bundle.py::test_joined_and_separate_modules_draw_the_same",
+)
+LONG = (
+    "test_access.py::test_the_tab_key_walks_through_the_article",
+    "test_engines.py::",
+    "test_export_still.py::test_a_still_is_what_the_page_shows[race]",
+    "test_generators.py::test_generators_in_python",
+    "test_generators.py::test_hugo",
+    "test_generators.py::test_jupyter_book",
+    "test_jupyter.py::",
+    "test_panel.py::test_object_and_figure_follow_each_other",
+    "test_print.py::test_the_work_sheet_is_two_pages[1-",
+    "test_site.py::test_live_things_say_that_there_is_no_server[file]",
+    "test_site.py::test_the_language_changes_and_the_state_stays[file]",
+)
+
 
 def _is_local(host: object) -> bool:
     if host in ("localhost", "", None, b""):
@@ -62,6 +87,18 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(NETWORK)
 
 
+def mark_what_is_long(items: list[pytest.Item]) -> None:
+    """Mark what `make test` leaves out; a browser on a busy machine gets a second try, and the
+    summary says that it needed one."""
+    for item in items:
+        name = item.nodeid
+        sample = name.endswith(SAMPLE) or not any(part in name for part in EVERY_FIGURE)
+        if not sample or any(part in name for part in LONG):
+            item.add_marker(pytest.mark.thorough)
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     cuda: bool | None = None
     for item in items:
@@ -81,6 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 cuda = torch.cuda.is_available()
             if not cuda:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    mark_what_is_long(items)
 
 
 @pytest.fixture(autouse=True)

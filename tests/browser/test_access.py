@@ -17,7 +17,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 FOCUS = """() => {
     const here = document.activeElement;
     if (!here || here === document.body) return null;
-    const shows = (e) => { const s = getComputedStyle(e); return (s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0) || s.boxShadow !== 'none'; };
+    const probe = document.createElement('i');
+    probe.style.color = 'var(--sd-focus)';
+    here.parentElement.append(probe);
+    const ring = getComputedStyle(probe).color;
+    probe.remove();
+    const shows = (e) => { const s = getComputedStyle(e); return (s.stroke === ring && parseFloat(s.strokeWidth) >= 3) || (s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0) || s.boxShadow !== 'none'; };
     const r = here.getBoundingClientRect();
     const mates = [here, here.nextElementSibling, here.parentElement, ...here.children].filter(Boolean);
     if (!window.stops) { window.stops = new Map(); window.last = null; }
