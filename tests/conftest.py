@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
 hypothesis.settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("project")
 
-#: `make test` tries what is the same for every figure on one with a chart and one without; the other
-#: figures, and what takes a minute alone, are for `make test-thorough`.
+#: `make test` tries what is the same for every figure on one with a chart and one without; the
+#: others, and what takes a minute alone, are for `make test-thorough`.
 SAMPLE = ("[roofline]", "[branch]")
 EVERY_FIGURE = (
     "test_axe.py::test_the_states_of_a_figure",
