@@ -174,7 +174,7 @@ async def test_tabs_that_come_and_go_for_ever_leave_nothing_behind() -> None:
     assert len(room.bets["roofline"].votes) <= 20
     assert room.bets["roofline"].votes[kept.voter] == 2, "who is there keeps the guess"
     gc.collect()
-    # type(), not isinstance(): that would ask torch's deprecated stand-ins what they are, and they warn.
+    # type(), not isinstance(): torch's deprecated stand-ins warn when they are asked what they are.
     members = [thing for thing in gc.get_objects() if type(thing) is Member]
     assert sum(member.rounds is room.rounds for member in members) <= 4
 
