@@ -98,7 +98,8 @@ def test_a_state_survives_a_reload_and_nonsense_does_not_break_it(open_page: Ope
 
 @pytest.mark.parametrize("lang", content.LANGUAGES)
 def test_without_scripts_the_article_and_every_figure_speak(open_page: OpenPage, lang: str) -> None:
-    page = open_page(lang=lang, options={"java_script_enabled": False})
+    # A browser told to run no scripts calls the preloaded modules blocked.
+    page = open_page(lang=lang, options={"java_script_enabled": False}, allow=[r"js \(csp\)"])
     for figure_id in figures.IDS:
         figure = figures.get(figure_id)
         slot = page.locator(f"#figure-{figure_id}")

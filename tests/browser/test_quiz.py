@@ -43,7 +43,9 @@ def test_answers_come_at_once_and_stay(open_page: OpenPage) -> None:
 
 
 def test_without_scripts_the_answers_unfold(open_page: OpenPage) -> None:
-    page = open_page(lang="zh", width=360, options={"java_script_enabled": False})
+    page = open_page(
+        lang="zh", width=360, options={"java_script_enabled": False}, allow=[r"js \(csp\)"]
+    )
     field = page.locator('[data-question="6"]')
     expect(field.locator("details p").last).to_be_hidden()
     field.locator("summary").click()
