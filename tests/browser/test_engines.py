@@ -183,7 +183,8 @@ def test_a_finger_on_a_phone(opened: Callable[..., Engine]) -> None:
         "() => document.querySelector('#sd-mask .sd-bet-options button').getAttribute('aria-pressed') === 'true'"
     )
     kinds = tab.run("() => window.kinds")
-    assert kinds == ["touch"] or (tab.name == "webkit" and kinds == ["mouse"])
+    # WebKitGTK's driver makes a mouse of every pointer where the screen knows no touch.
+    assert kinds == ["touch" if tab.name == "firefox" else "mouse"]
     assert tab.problems() == []
 
 
