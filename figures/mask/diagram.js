@@ -23,7 +23,7 @@ export const STYLE = `
 .mk-box { cursor: pointer; }
 .mk-box rect.mk-hit { fill: transparent; }
 .mk-box:focus { outline: none; }
-.mk-box:focus-visible rect.mk-frame { stroke: var(--sd-focus); stroke-width: 3px; }
+.mk-box:focus-visible rect.mk-frame { stroke: var(--sd-focus) !important; stroke-width: 3px; }
 .mk-frame { fill: var(--sd-sunken); stroke: var(--sd-line-strong); }
 .mk-box[data-fate="open"] .mk-frame { fill: var(--sd-target-soft); stroke: var(--sd-target); }
 .mk-box[data-fate="accepted"] .mk-frame { fill: var(--sd-accepted-soft); stroke: var(--sd-accepted); }
