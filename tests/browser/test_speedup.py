@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, replace
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import content
 from figures.speedup import model
 from figures.speedup.figure import Speedup
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
 PATH = "/app/figure/speedup"
+EN = content.strings("en")
 
 
 def start(page: Page) -> Locator:
@@ -23,13 +26,14 @@ def start(page: Page) -> Locator:
     return figure
 
 
-def shown(page: Page) -> dict[str, float]:
+def shown(page: Page) -> dict[str, str]:
     """The figure's state, from the link it offers."""
-    return page.evaluate(
-        """() => { const text = document.querySelector('#sd-speedup .sd-panel pre').textContent;
-        return Object.fromEntries([...new URL(/src="([^"]*)"/.exec(text)[1].replaceAll('&amp;', '&')).searchParams]
-          .filter(([k]) => k.startsWith('speedup.')).map(([k, v]) => [k.slice(8), v])); }"""
-    )
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name=EN["ui.copy_link"]).click()
+    expect(page.get_by_text(EN["ui.copied"])).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    pairs = parse_qsl(urlsplit(link).query)
+    return {k.removeprefix("speedup."): v for k, v in pairs if k.startswith("speedup.")}
 
 
 def test_arithmetic_is_that_of_python(open_page: OpenPage) -> None:
