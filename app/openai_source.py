@@ -9,7 +9,6 @@ and kept is the server's own count, shown as that. Settings: docs/engines.md.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import os
 import queue
@@ -57,7 +56,7 @@ class OpenAISource:
         self.title = environment.get("SD_SERVER_TITLE", "").strip()
         self.device = environment.get("SD_SERVER_DEVICE", "").strip()
         self.m = _whole(environment, "SD_SERVER_M")
-        self.order = _order(environment, self.plain, self.speculative)
+        self.order = _order(environment)
         self.abouts: dict[str, About] = {}
 
     def describe(self) -> list[dict[str, Any]]:
@@ -114,7 +113,7 @@ class OpenAISource:
             device["name"] = self.device
         titles = list(dict.fromkeys((plain.title, speculative.title)))
         return {
-            "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "created": machine.timestamp(),
             "command": "live, on the page",
             "device": device,
             "versions": {"python": machine.versions()["python"]}
@@ -311,7 +310,7 @@ def endpoints(environment: Mapping[str, str]) -> tuple[Endpoint, Endpoint]:
     return plain, speculative
 
 
-def _order(environment: Mapping[str, str], plain: Endpoint, speculative: Endpoint) -> str:
+def _order(environment: Mapping[str, str]) -> str:
     """Lanes on one machine run one after the other, or each would slow the other."""
     wish = environment.get("SD_SERVER_LANES", "auto").strip()
     if wish not in ("auto", IN_TURN, TOGETHER):

@@ -12,7 +12,6 @@ JSON line. `contaminated` says that somebody else used the processor meanwhile: 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import statistics
 import sys
@@ -96,7 +95,7 @@ def measure(
     weights = getattr(pair.target, "weight_bytes", None)
     return {
         "schema": "speculative-decoding-live/bench/1",
-        "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": machine.timestamp(),
         "device": machine.describe(),
         "versions": dict(machine.versions("torch", "transformers", "numpy")),
         "pair": {"name": pair.name, "target": pair.target.name, "draft": _name(pair.draft)},

@@ -20,7 +20,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -288,7 +287,7 @@ def record(pair: Pair, *, runs: int, command: str) -> tuple[dict[str, Any], dict
     tokenizer = pair.tokenizer
     head = {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": machine.timestamp(),
         "command": command,
         "device": {**machine.describe(), "device": target.device, "precision": target.precision},
         "versions": dict(machine.versions("torch", "tokenizers", "numpy")),

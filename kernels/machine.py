@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import platform
 import sys
@@ -21,6 +22,11 @@ def describe() -> dict[str, Any]:
         "cores": usable_cores(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def timestamp() -> str:
+    """Now, as records say when they were made: "2026-11-30T20:30:15Z"."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def usable_cores() -> int:

@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +189,7 @@ def record(
         )
     made: dict[str, Any] = {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": machine.timestamp(),
         "command": command,
         "device": dict(machine.describe()),
         "versions": dict(machine.versions("torch", "transformers", "tokenizers", "numpy")),

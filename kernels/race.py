@@ -6,7 +6,6 @@ on the screen at the pace they really have, while neither is charged for the oth
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -169,7 +168,7 @@ def header(pair: Pair, settings: Settings, prompt_tokens: int, command: str) -> 
     """Everything needed to run this race again, and to judge its times."""
     target, draft = pair.target, pair.draft
     return {
-        "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": machine.timestamp(),
         "command": command,
         "device": machine.describe() | {"device": target.device, "precision": target.precision},
         "versions": dict(machine.versions("torch", "transformers", "numpy")),

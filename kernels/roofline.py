@@ -35,7 +35,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -286,7 +285,7 @@ def measure(
         raise ValueError(f"this machine can time none of: {', '.join(only)}")
     return {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": machine.timestamp(),
         "command": command,
         "device": subjects.describe(device),
         "versions": dict(machine.versions("torch", "numpy")),

@@ -7,7 +7,6 @@ stops within a visit (0.3 s and a pass) when somebody needs the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kernels import machine, roofline
@@ -52,7 +51,7 @@ def measure(
         subject.close()
     record = {
         "schema": roofline.SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": machine.timestamp(),
         "command": "live, on the page",
         "device": subjects.describe(device),
         "versions": dict(machine.versions("torch", "numpy")),

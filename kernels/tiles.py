@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -206,7 +205,7 @@ def record(
     tile = product.tiles[0]
     return {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": machine.timestamp(),
         "command": command or "python -m kernels tiles",
         "device": dict(machine.describe()),
         "versions": dict(machine.versions("torch", "numpy")),

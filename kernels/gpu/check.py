@@ -24,7 +24,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +178,7 @@ def main(argv: list[str]) -> int:
     command = " ".join(["python -m kernels gpu-check", *argv])
     record: dict[str, Any] = {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": machine.timestamp(),
         "command": command,
         "versions": dict(machine.versions("torch", "triton", "transformers", "numpy")),
     }

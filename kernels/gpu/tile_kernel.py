@@ -13,7 +13,6 @@ the numbers are right, and nothing about schedules.
 from __future__ import annotations
 
 import statistics
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -199,7 +198,7 @@ def record(
         )
     return {
         "schema": SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": machine.timestamp(),
         "command": command,
         "device": describe(device),
         "versions": dict(machine.versions("torch", "triton", "numpy")),
