@@ -14,22 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "microsoft-edge",
-    "microsoft-edge-stable",
-)
-APPLICATIONS = (
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
-    r"C:\Program Files\Google\Chrome\Application\chrome.exe",
-    r"C:\Program Files (x86)\Google\Chrome\Application\chrome.exe",
-    r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe",
-)
+from figures.export import browser
+
 NO_BROWSER = """No Chromium, Chrome or Edge found for the browser tests.
 Install one (Debian: apt-get install chromium fonts-noto-cjk; macOS: brew install --cask chromium;
 Windows has Edge), or name one: CHROMIUM=/path/to/it make test
@@ -41,16 +27,11 @@ def find_chromium() -> Path | None:
 
     Raises FileNotFoundError if ``CHROMIUM`` names something that is not there.
     """
-    named = os.environ.get("CHROMIUM")
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise FileNotFoundError(f"CHROMIUM={named} is not a program that can be started")
-        return Path(found)
-    for command in COMMANDS:
-        if found := shutil.which(command):
-            return Path(found)
-    return next((Path(path) for path in APPLICATIONS if Path(path).exists()), None)
+    try:
+        found = browser.known()
+    except browser.BrowserError as error:
+        raise FileNotFoundError(str(error)) from None
+    return None if found is None else Path(found)
 
 
 def has_chinese_font() -> bool:

@@ -39,11 +39,11 @@ class BrowserError(RuntimeError):
     """There is no browser, or it did not do its work; the message says what to do."""
 
 
-def find() -> str:
-    """Return the browser: what `CHROMIUM` names, else the first known one on this machine.
+def known() -> str | None:
+    """Return the browser: what `CHROMIUM` names, else the first known one on this machine, if any.
 
     Raises:
-        BrowserError: there is none.
+        BrowserError: `CHROMIUM` names something that is not there.
     """
     named = os.environ.get("CHROMIUM")
     if named:
@@ -54,10 +54,7 @@ def find() -> str:
     for command in COMMANDS:
         if found := shutil.which(command):
             return found
-    for place in PLACES:
-        if Path(place).exists():
-            return place
-    raise BrowserError(NONE)
+    return next((place for place in PLACES if Path(place).exists()), None)
 
 
 def dump(page: str, *, width: int, height: int) -> str:
@@ -71,7 +68,9 @@ def dump(page: str, *, width: int, height: int) -> str:
     Raises:
         BrowserError: no browser, or it failed, or took longer than `PATIENCE`.
     """
-    browser = find()
+    browser = known()
+    if browser is None:
+        raise BrowserError(NONE)
     # A profile of its own: a browser that is already open would take the page over.
     with tempfile.TemporaryDirectory(prefix="sd-still-", ignore_cleanup_errors=True) as name:
         file = Path(name) / "page.html"
