@@ -134,6 +134,7 @@ class LiveHandler(WebSocketHandler):
     """One page's connection."""
 
     reader: Reader | None = None
+    _rate = _burst = 0.0  # messages a second that it may send in the long run, and at once
     _allowance = 0.0  # messages that it may still send now
     _counted = 0.0  # when that was worked out
 
@@ -169,7 +170,8 @@ class LiveHandler(WebSocketHandler):
             self.close(REFUSED, error.code)
             return
         self.reader = reader
-        self._allowance, self._counted = float(BURST * hub().limits.rate), time.monotonic()
+        rate = hub().limits.rate
+        self._may_send(rate, BURST * rate)
 
     def _write(self, text: str) -> Awaitable[None]:
         """Send a frame; what this returns is done when it has left."""
@@ -197,11 +199,16 @@ class LiveHandler(WebSocketHandler):
         except SdError as error:
             self.reader.tell(**refusal(error))
 
+    def _may_send(self, rate: float, burst: float) -> None:
+        """Let the page send so many messages a second from now on, and at once."""
+        self._rate, self._burst = rate, burst
+        self._allowance, self._counted = burst, time.monotonic()
+
     def _count(self) -> None:
-        """Let a page send so many messages a second; one that sends more is cut off."""
-        now, rate = time.monotonic(), hub().limits.rate
-        self._allowance += (now - self._counted) * rate
-        self._allowance, self._counted = min(self._allowance, BURST * rate) - 1, now
+        """Take note of a message; a page that sends more than it may is cut off."""
+        now = time.monotonic()
+        self._allowance += (now - self._counted) * self._rate
+        self._allowance, self._counted = min(self._allowance, self._burst) - 1, now
         if self._allowance < 0:
             self._refuse("too many messages")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,11 @@ class Bet:
 
     phase: str = "open"
     votes: dict[str, int] = field(default_factory=dict)
+
+    def counts(self, figure_id: str) -> list[int]:
+        """Return how many chose each option."""
+        chosen = Counter(self.votes.values())
+        return [chosen[option] for option in range(checks.options(figure_id))]
 
 
 class Room:
@@ -200,23 +206,16 @@ class Room:
         self._tell_bet(figure_id, to=lambda _: True)
 
     def _tell_bet(self, figure_id: str, *, to: Callable[[Member], bool]) -> None:
+        bet = self.bets[figure_id]
+        counts = bet.counts(figure_id)
         for member in self.members:
             if to(member):
-                message = {"type": "bet", "figure": figure_id} | self._bet(figure_id, member)
+                message = {"type": "bet", "figure": figure_id} | _seen(bet, counts, member)
                 member.hand(f"bet {figure_id}", as_text(message))
 
     def _bet(self, figure_id: str, member: Member) -> Message:
-        """Return a bet as one page may see it: an open one keeps the others' guesses to itself."""
         bet = self.bets[figure_id]
-        told: Message = {"phase": bet.phase}
-        if member.teacher or bet.phase != "open":
-            counts = [0] * checks.options(figure_id)
-            for option in bet.votes.values():
-                counts[option] += 1
-            told["counts"] = counts
-        if not member.teacher:
-            told["mine"] = bet.votes.get(member.voter, -1)
-        return told
+        return _seen(bet, bet.counts(figure_id), member)
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -250,3 +249,13 @@ class Room:
             "teachers": teachers,
             "pages": len(self.members) - teachers,
         }
+
+
+def _seen(bet: Bet, counts: list[int], member: Member) -> Message:
+    """Return a bet as one page may see it: an open one keeps the others' guesses to itself."""
+    told: Message = {"phase": bet.phase}
+    if member.teacher or bet.phase != "open":
+        told["counts"] = counts
+    if not member.teacher:
+        told["mine"] = bet.votes.get(member.voter, -1)
+    return told

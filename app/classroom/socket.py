@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 from tornado.websocket import WebSocketClosedError
@@ -75,7 +74,6 @@ class RoomHandler(LiveHandler):
     member: Member | None = None
     _waiting: asyncio.TimerHandle | None = None
     _stranger = False
-    _rate, _burst = STUDENT
 
     @property
     def max_message_size(self) -> int:
@@ -90,7 +88,7 @@ class RoomHandler(LiveHandler):
             return
         _strangers += 1
         self._stranger = True
-        self._allowance, self._counted = self._burst, time.monotonic()
+        self._may_send(*STUDENT)
         self._waiting = asyncio.get_running_loop().call_later(
             INTRODUCTION, self.close, REFUSED, "no introduction"
         )
@@ -119,14 +117,6 @@ class RoomHandler(LiveHandler):
             else:
                 self.member.tell(**live.refusal(error))
 
-    def _count(self) -> None:
-        """Let a page send so many messages a second; one that sends more is cut off."""
-        now = time.monotonic()
-        self._allowance += (now - self._counted) * self._rate
-        self._allowance, self._counted = min(self._allowance, self._burst) - 1, now
-        if self._allowance < 0:
-            self._refuse("too many messages")
-
     def _introduce(self, request: dict[str, Any]) -> None:
         if request["do"] != "hello" or self._waiting is None:
             raise ValueError("not a greeting")
@@ -143,8 +133,7 @@ class RoomHandler(LiveHandler):
         self._forget_stranger()
         self.member = member
         if teacher:
-            self._rate, self._burst = TEACHER
-            self._allowance = self._burst
+            self._may_send(*TEACHER)
             member.tell(type="join", addresses=address.offers(request.get("at")))
 
     def _act(self, member: Member, request: dict[str, Any]) -> None:
