@@ -44,6 +44,7 @@ from typing import IO, Any
 
 from app import logs
 from app.limits import limits
+from app.races import as_text
 from app.sources import Measuring, Source, source
 from kernels.errors import SdError
 from kernels.settings import Settings
@@ -107,7 +108,7 @@ class Engine:
 
     def report(self, **message: Any) -> None:
         """Send one message to the server."""
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n"
+        text = as_text(message) + "\n"
         with self.speaking:
             self.reports.write(text)
             self.reports.flush()

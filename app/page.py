@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, Template
 from markupsafe import Markup, escape
 
 import content
 import figures
 from app import quiz, styleguide
 from app.places import Place
+from app.rendering import template
+from figures.export.standalone import THEMES, in_script
 
-THEMES = ("auto", "light", "dark")
 #: The language of who asks for none of ours.
 DEFAULT = "en"
-#: What a page's `lang` attribute says.
-TAGS = {lang: {"zh": "zh-CN"}.get(lang, lang) for lang in content.LANGUAGES}
 
 
 @dataclass(frozen=True)
@@ -101,6 +97,7 @@ def bundle(lang: str, place: Place) -> dict[str, Any]:
     article = content.article(lang)
     return {
         "lang": lang,
+        "tag": content.tag(lang),
         "title": article.title,
         "description": article.description,
         "strings": content.strings(lang),
@@ -119,9 +116,8 @@ def bundle(lang: str, place: Place) -> dict[str, Any]:
 
 
 def script_json(value: Any) -> Markup:
-    """Return JSON that is safe inside a `<script>` element: no `</script>`, no `<!--`."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))  # noqa: S704
+    """Return `in_script`, which a template need not escape."""
+    return Markup(in_script(value))  # noqa: S704
 
 
 @cache
@@ -130,7 +126,7 @@ def _shared(lang: str, place: Place) -> dict[str, Any]:
     article = content.article(lang)
     return {
         "lang": lang,
-        "html_lang": TAGS[lang],
+        "html_lang": content.tag(lang),
         "place": place,
         "article": article,
         "title": article.title,
@@ -178,23 +174,17 @@ def with_fallbacks(html: str, lang: str) -> str:
     return SLOT.sub(lambda m: fill(m) if m[2] in figures.IDS else m[0], html)
 
 
-@cache
-def _template(name: str) -> Template:
-    folder = Path(__file__).parent / "templates"
-    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template(name)
-
-
 def article_page(lang: str, theme: str, place: Place) -> str:
     """Return the whole article as one HTML page."""
-    return _template("index.html").render(_shared(lang, place), theme=theme)
+    return template("index.html").render(_shared(lang, place), theme=theme)
 
 
 def _simple(name: str, lang: str, title: str, place: Place, **more: Any) -> str:
     """Return a page of words alone."""
-    return _template(name).render(
+    return template(name).render(
         lang=lang,
-        tags=TAGS,
-        html_lang=TAGS[lang],
+        tags={each: content.tag(each) for each in content.LANGUAGES},
+        html_lang=content.tag(lang),
         title=title,
         place=place,
         languages=content.LANGUAGES,
@@ -255,7 +245,7 @@ def styleguide_page(lang: str, theme: str, place: Place) -> str:
         "figure": next(s for s in specs(lang, place) if s["id"] == "roofline"),
         "marks": [m for m, _ in styleguide.meanings() if f"ui.mark_{m}" in strings],
     }
-    return _template("styleguide.html").render(
+    return template("styleguide.html").render(
         _shared(lang, place)
         | {
             "theme": theme,
@@ -283,7 +273,7 @@ def figure_page(figure_id: str, lang: str, theme: str, place: Place) -> str:
     if spec is None:
         raise KeyError(figure_id)
     fallback = figures.get(figure_id)().describe(lang)
-    return _template("figure.html").render(
+    return template("figure.html").render(
         _shared(lang, place)
         | {
             "theme": theme,

@@ -7,9 +7,9 @@ puts its style sheets into the page; a figure without one needs no such leave.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
+
+from figures.export.standalone import policy_hash
 
 #: Of every answer. `no-referrer`: an address may carry a reader's prompt.
 HEADERS = (
@@ -37,7 +37,7 @@ def of_page(
         for match in _SCRIPT.finditer(html)
         if "src=" not in match["attributes"] and _DATA not in match["attributes"]
     ]
-    hashes = "".join(f" 'sha256-{_digest(text)}'" for text in inline)
+    hashes = "".join(f" {policy_hash(text)}" for text in inline)
     unsafe = " 'unsafe-inline'" if inline_styles else ""
     rules = (
         "default-src 'none'",
@@ -55,7 +55,3 @@ def of_page(
         f"frame-ancestors {framed_by}",
     )
     return (("Content-Security-Policy", "; ".join(rules)),)
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader
 
 import content
 import figures
-
-TEMPLATES = Path(__file__).parent / "templates"
+from app.rendering import template
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,9 @@ def questions(lang: str) -> tuple[Question, ...]:
 def section(lang: str) -> content.Section:
     """Return the section with all questions."""
     words = content.strings(lang)
-    template = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True).get_template(
-        "quiz.html"
-    )
     names = {
         figure: words["ui.figure"].format(number=number)
         for number, figure in enumerate(figures.IDS, start=1)
     }
-    html = template.render(words=words, questions=questions(lang), names=names)
+    html = template("quiz.html").render(words=words, questions=questions(lang), names=names)
     return content.Section(id="quiz", part=0, title=words["quiz.title"], html=html)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +32,9 @@ from app.classroom import socket as classroom
 from app.live import LiveHandler
 from app.measure import MeasureHandler
 from app.places import Served
+from app.races import as_text
 from figures.export.bundle import names as modules_of
+from figures.export.standalone import BOKEH
 
 FIGURES = Path(figures.__file__).parent
 STATIC = Path(__file__).parent / "static"
@@ -237,15 +238,13 @@ class Library(Compressed):
 
     def get(self) -> None:
         """Send the library that belongs to the installed Bokeh."""
-        path = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-        self.send(_file(path, path.stat().st_mtime_ns))
+        self.send(_file(BOKEH, BOKEH.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=PAGES)
-def _json(make: Callable[..., Any], *arguments: Hashable) -> Ready:
+def json_of(make: Callable[..., Any], *arguments: Hashable) -> Ready:
     """Serialise something that is made once per arguments."""
-    body = json.dumps(make(*arguments), ensure_ascii=False, separators=(",", ":")).encode()
-    return Ready.of(body, TYPES[".json"])
+    return Ready.of(as_text(make(*arguments)).encode(), TYPES[".json"])
 
 
 def base_of(handler: RequestHandler, marker: str) -> str:
@@ -261,7 +260,7 @@ class Bundle(Compressed):
         if lang not in content.LANGUAGES:
             raise HTTPError(404)
         place = Served(base_of(self, "/content/"))
-        self.send(_json(page.bundle, lang, place))
+        self.send(json_of(page.bundle, lang, place))
 
 
 def _chart(figure_id: str, lang: str) -> Any:
@@ -276,7 +275,7 @@ class Chart(Compressed):
         """Send one chart."""
         if figure_id not in figures.IDS or lang not in content.LANGUAGES:
             raise HTTPError(404)
-        ready = _json(_chart, figure_id, lang)
+        ready = json_of(_chart, figure_id, lang)
         if ready.body == b"null":
             raise HTTPError(404)
         self.send(ready)
@@ -348,15 +347,20 @@ ROUTES: list[tuple[str, type[RequestHandler]]] = [
 ]
 
 
+def put_first(routes: list[tuple[str, type[RequestHandler]]]) -> None:
+    """Put routes before those that every application of this server gets; twice does no harm."""
+    ours = [handler for _, handler in routes]
+    if not any(pattern[1] in ours for pattern in per_app_patterns):
+        per_app_patterns[:0] = routes
+
+
 def register() -> None:
-    """Put our routes before those that every application of this server gets; twice does no harm.
+    """Add our routes.
 
     Also bounds what a connection may cost before any route is reached: Tornado's own patience for
     headers that never end is an hour, and its longest body 100 MB.
     """
-    ours = [handler for _, handler in ROUTES]
-    if not any(pattern[1] in ours for pattern in per_app_patterns):
-        per_app_patterns[:0] = ROUTES
+    put_first(ROUTES)
     # As Panel put its own there.
     toplevel_patterns[0] = (r"/?", Home)
     bokeh.server.tornado.RootHandler = Home

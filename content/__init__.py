@@ -14,7 +14,7 @@ from content.appendix import numbers_html, references_html
 from content.errors import ContentError
 from content.facts import Number, Reference, numbers, references
 from content.markup import Book, render
-from content.words import LANGUAGES, Strings, folder, strings
+from content.words import LANGUAGES, Strings, folder, strings, tag
 
 __all__ = [
     "LANGUAGES",
@@ -29,6 +29,7 @@ __all__ = [
     "numbers",
     "references",
     "strings",
+    "tag",
 ]
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from content.errors import ROOT, ContentError
 
 LANGUAGES: tuple[str, ...] = ("zh", "en")
+_TAGS = {"zh": "zh-CN"}
 
 
 class Strings(dict[str, str]):
@@ -35,6 +36,11 @@ class Strings(dict[str, str]):
 
     def __missing__(self, key: str) -> str:
         raise ContentError(ROOT / self.lang, f"no string named {key!r}")
+
+
+def tag(lang: str) -> str:
+    """The BCP 47 tag of a language of ours, as in a page's ``lang`` attribute."""
+    return _TAGS.get(lang, lang)
 
 
 def folder(lang: str) -> Path:

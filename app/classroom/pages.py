@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 
-from bokeh.server.urls import per_app_patterns
 from tornado.web import HTTPError, RequestHandler
 
 import content
 from app import policy
 from app.classroom import worksheet
 from app.classroom.socket import RoomHandler
-from app.routes import HTML, PAGES, TYPES, Compressed, Pages, Ready, base_of
+from app.routes import HTML, PAGES, Compressed, Pages, Ready, base_of, json_of, put_first
 from figures.race.figure import Race
 
 PREFIX = "class."
@@ -24,11 +22,6 @@ def words(lang: str) -> dict[str, str]:
     return {k.removeprefix(PREFIX): v for k, v in strings.items() if k.startswith(PREFIX)}
 
 
-@lru_cache
-def _words(lang: str) -> Ready:
-    return Ready.of(json.dumps(words(lang), ensure_ascii=False).encode(), TYPES[".json"])
-
-
 class Words(Compressed):
     """The words of a class in one language."""
 
@@ -36,7 +29,7 @@ class Words(Compressed):
         """Send them."""
         if lang not in content.LANGUAGES:
             raise HTTPError(404)
-        self.send(_words(lang))
+        self.send(json_of(words, lang))
 
 
 @lru_cache(maxsize=PAGES)
@@ -65,6 +58,5 @@ ROUTES: list[tuple[str, type[RequestHandler]]] = [
 
 
 def register() -> None:
-    """Add the routes to those that every application of this server gets; twice does no harm."""
-    if not any(pattern[1] is RoomHandler for pattern in per_app_patterns):
-        per_app_patterns[:0] = ROUTES
+    """Add our routes."""
+    put_first(ROUTES)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, Template
 from markupsafe import Markup
 
 import content
 import figures
 from app import page
 from app.places import Served
+from app.rendering import template
 from figures.figure import Figure
 from figures.race import model as race
 from figures.text import fixed, num, times
@@ -83,22 +81,16 @@ def _outcome(figure: type[Figure], words: dict[str, str], recording: str) -> tup
     return race.bet(measured), words["bet.why"].format(**values)
 
 
-@cache
-def _template() -> Template:
-    folder = Path(page.__file__).parent / "templates"
-    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template(
-        "worksheet.html"
-    )
-
-
 def sheet(lang: str, recording: str, *, answers: bool, base: str) -> str:
     """Return the page. `base`: address of the app on its server."""
     place = Served(base)
     every = tasks(lang, recording)
     words = content.strings(lang)
-    return _template().render(
+    return template(
+        "worksheet.html"
+    ).render(
         lang=lang,
-        html_lang=page.TAGS[lang],
+        html_lang=content.tag(lang),
         place=place,
         modules=Markup(place.modules),  # noqa: S704
         languages=content.LANGUAGES,

@@ -1,15 +1,15 @@
 // The page: mounts the figures, keeps their state in the URL, switches language and theme in place.
 
 import { readData } from "#sd/data.js";
-import { modelOf, mount } from "#sd/mount.js";
-import { publicState } from "#sd/model.js";
+import { modelOf, mount, worded } from "#sd/mount.js";
+import { publicState, stateIn } from "#sd/model.js";
 import { createShared } from "#sd/shared.js";
 import { restoreQuiz } from "./quiz.js";
 import "./print.js";
 
 const boot = JSON.parse(document.getElementById("boot").textContent);
 const root = document.documentElement;
-const figures = new Map(); // id → { spec, model, slot, end }
+const figures = new Map(); // id → { spec, model, slot, end, shown }
 const bundles = new Map(); // lang → what /content/<lang>.json gave
 let lang = boot.lang;
 const languageListeners = new Set();
@@ -17,16 +17,6 @@ const languageListeners = new Set();
 // --- state in the URL and in the session ----------------------------------------------------------
 
 const parameters = () => new URLSearchParams(location.search);
-
-/** Only what belongs to figures: { "roofline.k": "5" } → { k: "5" } for roofline. */
-function stateOf({ id, schema }, from = parameters()) {
-  const state = {};
-  for (const [key, value] of from) {
-    const name = key.slice(id.length + 1);
-    if (key.startsWith(`${id}.`) && !schema[name]?.private) state[name] = value;
-  }
-  return state;
-}
 
 /** m, α, c, device and pair are one thing for all figures but those set apart (`?apart=branch,mask`). */
 const shared = createShared({ apart: (parameters().get("apart") ?? "").split(",").filter((id) => id in boot.figures), onApart: () => writeUrl(), marks: recall("sd:followed"), onMarks: (marks) => remember("sd:followed", marks) });
@@ -59,26 +49,22 @@ function recall(key) {
 
 // --- figures --------------------------------------------------------------------------------------
 
-function specOf(spec, strings) {
-  return { ...spec, strings: { ...strings, ...spec.strings } };
-}
-
 async function mountAll() {
   for (const slot of document.querySelectorAll(".sd-slot[data-figure]")) {
     const id = slot.dataset.figure;
     const found = boot.figures[id];
     if (!found) continue;
-    const spec = specOf(found, boot.strings);
-    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateOf(spec) }, onSave: () => { writeUrl(); shared.spread(id); }, extras: { base: boot.base } });
+    const spec = worded(found, boot.strings);
+    const model = modelOf(spec, { state: { ...recall(`sd:${id}`), ...stateIn(parameters(), spec) }, onSave: () => { writeUrl(); shared.spread(id); }, extras: { base: boot.base } });
     model.on("change", writeUrl);
-    const entry = { spec, model, slot, end: () => {} };
+    const entry = { spec, model, slot, end: () => {}, shown: Promise.resolve() };
     figures.set(id, entry);
     shared.join(id, model);
   }
   shared.settle();
   await firstSign();
   for (const entry of figures.values()) {
-    await show(entry);
+    if (entry.slot.dataset.state !== "ready") await show(entry); // a change of language may have come first
     await new Promise((done) => setTimeout(done)); // a slow phone answers its reader between two figures
   }
 }
@@ -107,10 +93,14 @@ function firstSign() {
   });
 }
 
-async function show(entry) {
-  entry.end();
-  entry.end = await mount(entry.spec, entry.model, entry.slot);
-  entry.slot.dataset.state = "ready";
+/** Draw a figure in its slot, one drawing after the other: each takes away the one before it. */
+function show(entry) {
+  entry.shown = entry.shown.then(async () => {
+    entry.end();
+    entry.end = await mount(entry.spec, entry.model, entry.slot);
+    entry.slot.dataset.state = "ready";
+  });
+  return entry.shown;
 }
 
 // --- language: words change, state and place stay --------------------------------------------------
@@ -133,16 +123,16 @@ function place() {
   };
 }
 
+let wanted = lang;
 async function switchLanguage(next) {
-  if (next === lang) return;
-  if (!bundles.has(next)) {
-    bundles.set(next, await readData(boot.words[next]));
-  }
+  wanted = next;
+  if (!bundles.has(next) && next !== lang) bundles.set(next, await readData(boot.words[next]));
+  if (next === lang || next !== wanted) return; // the reader has changed their mind meanwhile
   const bundle = bundles.get(next);
   const restore = place();
   const heights = new Map([...figures.values()].map((entry) => [entry, entry.slot.offsetHeight]));
   lang = next;
-  root.lang = next === "zh" ? "zh-CN" : next;
+  root.lang = bundle.tag;
   root.dataset.lang = next;
   document.title = bundle.title;
   document.querySelector('meta[name="description"]').content = bundle.description;
@@ -163,7 +153,7 @@ async function switchLanguage(next) {
   for (const entry of figures.values()) {
     entry.end();
     entry.end = () => {};
-    entry.spec = specOf(bundle.figures[entry.spec.id], interfaceWords);
+    entry.spec = worded(bundle.figures[entry.spec.id], interfaceWords);
     for (const name of ["strings", "lang", "data"]) entry.model.set(name, entry.spec[name]);
     entry.slot = document.querySelector(`.sd-slot[data-figure="${entry.spec.id}"]`);
     // The figure's place keeps its height until the figure stands there again: nothing jumps meanwhile.

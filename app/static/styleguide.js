@@ -4,7 +4,7 @@ import { button, numberField, segments, select, slider, textField, toggle } from
 import { h } from "#sd/dom.js";
 import { frame } from "#sd/frame.js";
 import { createModel } from "#sd/model.js";
-import { modelOf, mount } from "#sd/mount.js";
+import { modelOf, mount, worded } from "#sd/mount.js";
 import { createPlayer, transport } from "#sd/player.js";
 
 const { lang, base, strings, demo, figure, marks } = JSON.parse(document.getElementById("boot").textContent);
@@ -49,6 +49,6 @@ on.follow(model, "*", () => {
   f.table([[t("table.name"), t("table.value")], ["m", String(model.get("m"))]], t("table.caption"));
 });
 
-const spec = { ...figure, number: null, strings: { ...strings, ...figure.strings } };
+const spec = worded({ ...figure, number: null }, strings);
 await mount(spec, modelOf(spec, { extras: { base } }), document.getElementById("chart"));
 document.documentElement.dataset.ready = "true";

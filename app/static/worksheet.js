@@ -1,7 +1,8 @@
 // The work sheet's pictures. Each figure is mounted in the state that the address names, out of sight and at its
 // natural size; when it has drawn everything, a still copy of it is scaled to its place on the sheet.
 
-import { modelOf, mount } from "#sd/mount.js";
+import { stateIn } from "#sd/model.js";
+import { modelOf, mount, worded } from "#sd/mount.js";
 
 const boot = JSON.parse(document.getElementById("boot").textContent);
 const parameters = new URLSearchParams(location.search);
@@ -14,15 +15,6 @@ const CROPPED = new Set(["roofline", "speedup"]);
 const FINE = 3;
 const QUIET = 6, LOOKS = 250; // a figure has settled after so many looks without a change; looks at most
 Object.defineProperty(window, "devicePixelRatio", { configurable: true, get: () => FINE });
-
-function stateOf({ id, schema }) {
-  const state = {};
-  for (const [key, value] of parameters) {
-    const name = key.slice(id.length + 1);
-    if (key.startsWith(`${id}.`) && schema[name] && !schema[name].private) state[name] = value;
-  }
-  return state;
-}
 
 /** All canvases below a node, those in shadow trees too. */
 function canvases(node) {
@@ -69,14 +61,13 @@ function still(figure) {
 }
 
 async function draw(box) {
-  const found = boot.figures[box.dataset.figure];
-  const spec = { ...found, strings: { ...boot.strings, ...found.strings } };
+  const spec = worded(boot.figures[box.dataset.figure], boot.strings);
   const bench = document.createElement("div");
   bench.className = "ws-bench ws-figure";
   bench.inert = true;
   bench.style.width = `${WIDTH[spec.id] ?? USUAL}px`;
   document.body.append(bench);
-  const end = await mount(spec, modelOf(spec, { state: stateOf(spec), extras: { base: boot.base } }), bench);
+  const end = await mount(spec, modelOf(spec, { state: stateIn(parameters, spec), extras: { base: boot.base } }), bench);
   await settled(bench, Boolean(spec.chart));
   const [width, height] = [bench.offsetWidth, bench.offsetHeight];
   const picture = document.createElement("div");

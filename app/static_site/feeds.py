@@ -19,8 +19,6 @@ NEED_ADDRESS = (
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 XHTML = "http://www.w3.org/1999/xhtml"
 ATOM = "http://www.w3.org/2005/Atom"
-#: As in a page's `lang` attribute.
-TAGS = {"zh": "zh-CN"}
 
 
 def robots(base_url: str | None) -> str:
@@ -54,7 +52,7 @@ def atom(lang: str, place: Copy, date: str) -> str:
     ET.register_namespace("", ATOM)
     article = content.article(lang)
     updated = f"{date}T00:00:00Z"
-    root = ET.Element(f"{{{ATOM}}}feed", {"xml:lang": TAGS.get(lang, lang)})
+    root = ET.Element(f"{{{ATOM}}}feed", {"xml:lang": content.tag(lang)})
 
     def add(parent: ET.Element, name: str, text: str | None = None, **attributes: str) -> None:
         ET.SubElement(parent, f"{{{ATOM}}}{name}", attributes).text = text

@@ -16,16 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bokeh
-
 from app import page
 from app.places import Place
 from figures import IDS
 from figures.export.bundle import ROOT, bundle, view
+from figures.export.standalone import BOKEH
 from figures.figure import Figure
 
 STATIC = ROOT / "app" / "static"
-BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 
 
 class Assets:

@@ -74,17 +74,18 @@ def standalone(
     pack = _packed if still is None else _as_is
     spec = _spec(figure, lang, state or {}, records, pack)
     scripts = []
-    library = None
+    sources: list[str] = []  # of scripts, besides those in the page
     if spec.get("chart"):
         if still is not None:
             _as_svg(spec["chart"]["item"])
         if joined:
             spec["chart"]["library"] = _packed(BOKEH.read_text(encoding="utf-8"))
+            sources = ["blob:"]
         elif assets is None:
             scripts.append(BOKEH.read_text(encoding="utf-8"))
         else:
-            library = f"{assets.rstrip('/')}/{library_name()}"
-            spec["chart"]["library"] = library
+            spec["chart"]["library"] = f"{assets.rstrip('/')}/{library_name()}"
+            sources = ["'self'", "file:"]
         spec["chart"]["item"] = pack(spec["chart"]["item"])
     start = JOINED if joined else START if still is None else STILL
     if joined:
@@ -106,11 +107,7 @@ def standalone(
         scripts=scripts,
         style=style(),
         inline_styles=bool(spec.get("chart")),
-        sources=["'self'", "file:"]
-        if library
-        else ["blob:"]
-        if joined and spec.get("chart")
-        else [],
+        sources=sources,
     )
 
 
@@ -219,8 +216,15 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-def _digest(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """Return what names an inline script or style in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def in_script(value: Any) -> str:
+    """Return JSON that is safe inside a `<script>` element: no `</script>`, no `<!--`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _page(
@@ -242,13 +246,13 @@ def _page(
     words = figure.words(lang)
     public = {n: e["default"] for n, e in boot["figure"]["schema"].items() if not e.get("private")}
     described = figure(**public).describe(lang)
-    data = json.dumps(boot, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    allowed = " ".join([*sources, *map(_digest, scripts)])
+    allowed = " ".join([*sources, *map(policy_hash, scripts)])
+    styles = "'unsafe-inline'" if inline_styles else policy_hash(style)
     policy = "; ".join(
         (
             "default-src 'none'",
             f"script-src {allowed}",
-            f"style-src {chr(39) + 'unsafe-inline' + chr(39) if inline_styles else _digest(style)}",
+            f"style-src {styles}",
             "img-src data: blob:",
             "worker-src blob:",
             # The preview of itself behind "embed".
@@ -257,7 +261,7 @@ def _page(
             "form-action 'none'",
         )
     )
-    attributes = f'lang="{ {"zh": "zh-CN"}.get(lang, lang) }" data-lang="{lang}"'
+    attributes = f'lang="{content.tag(lang)}" data-lang="{lang}"'
     attributes += f' data-theme="{theme}"' if theme != "auto" else ""
     attributes += f' data-controls="{controls}"' if controls != "all" else ""
     title = f"{words['title']} · {content.article(lang).title}"
@@ -275,7 +279,7 @@ def _page(
 </head>
 <body class="sd-alone">
 <main id="figure"><p>{html.escape(described)}</p></main>
-<script type="application/json" id="boot">{data}</script>
+<script type="application/json" id="boot">{in_script(boot)}</script>
 {f'<script src="{html.escape(library)}"></script>' if isinstance(library, str) else ""}
 {run}
 </body>

@@ -3,7 +3,7 @@
 //   out  { type: "sd-height", figure, height }   whenever its height changes
 //   in   { type: "sd-theme", theme }             from the page around it alone; nothing else can be asked
 
-import { modelOf, mount } from "#sd/mount.js";
+import { modelOf, mount, worded } from "#sd/mount.js";
 
 export const THEMES = ["auto", "light", "dark"];
 export const CONTROLS = ["all", "few", "none"];
@@ -50,7 +50,7 @@ function converse(id, slot, follow) {
 export async function alone() {
   const root = document.documentElement;
   const { figure, strings, base, lang, pages = {} } = JSON.parse(document.getElementById("boot").textContent);
-  const spec = { ...figure, strings: { ...strings, ...figure.strings } };
+  const spec = worded(figure, strings);
   const { state, page, refused } = readAddress(location, spec, [...new Set([lang, ...Object.keys(pages)])]);
   if (page.lang && page.lang !== lang) {
     location.replace(new URL(pages[page.lang].split("?")[0] + location.search + location.hash, location.href));

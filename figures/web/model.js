@@ -87,6 +87,16 @@ export function publicState(model) {
   return state;
 }
 
+/** What an address says of one figure among others: { "roofline.k": "5" } is { k: "5" } for roofline. Nothing private. */
+export function stateIn(parameters, { id, schema }) {
+  const state = {};
+  for (const [key, value] of parameters) {
+    const name = key.slice(id.length + 1);
+    if (key.startsWith(`${id}.`) && !schema[name]?.private) state[name] = value;
+  }
+  return state;
+}
+
 /** Back to the defaults; private state too (the player's time), but not the reader's bet and puzzle. */
 export function reset(model) {
   model.set("resetting", true); // other figures do not follow this

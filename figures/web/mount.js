@@ -4,6 +4,9 @@ import { createModel } from "#sd/model.js";
 import { loadScript } from "#sd/data.js";
 import { h } from "#sd/dom.js";
 
+/** A figure's description with the words of the interface beside its own. */
+export const worded = (spec, strings) => ({ ...spec, strings: { ...strings, ...spec.strings } });
+
 /** Make the model of a figure. `state` wins over what the description says; `refused` is shown as a note. */
 export function modelOf(spec, { state = {}, refused, onSave, extras = {} } = {}) {
   const { schema, strings, lang, data, id, number, betAnswer, ...rest } = spec;
