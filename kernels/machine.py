@@ -71,6 +71,13 @@ class Contention:
 
     LIMIT = 0.05  # above this a measurement is marked as contaminated
 
+    def __init__(self) -> None:
+        self._part = 0.0
+
+    def take_part(self, seconds: float) -> None:
+        """Count processor time as ours that /proc/stat shows as others': of grandchildren, say."""
+        self._part += seconds
+
     def __enter__(self) -> Contention:
         self._before = _processor_times()
         self.others: float | None = None
@@ -83,7 +90,7 @@ class Contention:
             return
         total, idle, stolen, own = (a - b for a, b in zip(after, self._before, strict=True))
         if total > 0:
-            self.others = max(0.0, (total - idle - stolen - own) / total)
+            self.others = max(0.0, (total - idle - stolen - own - self._part) / total)
             self.stolen = stolen / total
 
     @property

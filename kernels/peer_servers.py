@@ -4,7 +4,8 @@ Each is started as the server that its users run, from an environment of its own
 (scripts/engines.sh), once plain and once with its n-gram look-up, and asked for one text at a time:
 batch 1, which is the page's case and not theirs. Their rate is that of the tokens as they arrive on
 the loopback, after the first one; ours is the decode phase's. Our lanes are timed between theirs,
-prompt by prompt, so that a machine that changes its pace changes it for all.
+prompt by prompt, so that a machine that changes its pace changes it for all; a server is stopped
+meanwhile, because one that waits may turn in a loop (vLLM's does: it took half of our speed away).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.bench import finish
 from kernels.endpoint import Endpoint
 from kernels.errors import SdError
-from kernels.machine import usable_cores
+from kernels.machine import Contention, usable_cores
 from kernels.prompts import Prompt
 from kernels.race import encode_prompt, plain_lane, speculative_lane
 from kernels.settings import Settings
@@ -81,8 +82,11 @@ def compare(
     chosen: Sequence[Prompt],
     say: Callable[[str], None],
     make: Make | None = None,
+    contention: Contention | None = None,
 ) -> dict[str, Any]:
     """Time the servers that `options.peers` names; their entry of the JSON line, by name.
+
+    The servers' processor time takes part in what `contention` measures.
 
     options: of the bench (peers, engines, pair, target, m, length). A ratio above 1 means that
     ours is faster.
@@ -97,7 +101,9 @@ def compare(
             if name == "llama.cpp":
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 model, note = gguf_of(options, target, folder)
-            found[name] = note | _one(pair, options, name, model, chosen, say, make or command)
+            found[name] = note | _one(
+                pair, options, name, model, chosen, say, make or command, contention or Contention()
+            )
     return {"servers": found}
 
 
@@ -109,20 +115,22 @@ def _one(
     chosen: Sequence[Prompt],
     say: Callable[[str], None],
     make: Make,
+    contention: Contention,
 ) -> dict[str, Any]:
     tallies = {}
     version = ""
     for speculative in (False, True):
         lane = "speculative" if speculative else "plain"
         tally = tallies[lane] = Tally()
-        with started(name, options.engines, speculative, model, int(options.m), make) as url:
-            endpoint = Endpoint(lane, url, probabilities=False)
+        with started(name, options.engines, speculative, model, int(options.m), make) as server:
+            endpoint = Endpoint(lane, server.url, probabilities=False)
             version = asyncio.run(_version(endpoint))
             for number, prompt in enumerate(chosen):
                 settings = Settings(prompt.text, length=options.length, m=options.m)
                 if number == 0:
                     asyncio.run(timed(endpoint, replace(settings, length=SHORTEST)))  # warm it up
-                text = _ours(pair, settings, lane, tally)
+                with server.stopped():
+                    text = _ours(pair, settings, lane, tally)
                 theirs = asyncio.run(timed(endpoint, settings))
                 if theirs.tokens >= SHORTEST:
                     tally.seconds.setdefault("theirs", []).append(theirs.seconds_a_token)
@@ -131,6 +139,7 @@ def _one(
                 tally.drafted += theirs.drafted or 0
                 tally.accepted += theirs.accepted or 0
                 say(f"{prompt.id:12}{name} {lane} {1 / theirs.seconds_a_token:.1f}/s")
+        contention.take_part(server.unseen)
     plain, speculative_ = tallies["plain"], tallies["speculative"]
     ours = {lane: tally.rate("ours") for lane, tally in tallies.items()}
     theirs_ = {lane: tally.rate("theirs") for lane, tally in tallies.items()}
@@ -232,11 +241,53 @@ def command(
     return line, given | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
+@dataclass
+class Server:
+    """One that answers at `url`. `unseen`, once it has ended: seconds of processor time that it and
+    all it started took and that our own times (`os.times`) do not hold."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    unseen: float = 0.0
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It and all it started stand still."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it and whatever it started: they share a session of their own."""
+        took, reaped = self._seconds(), _children()
+        _end(self.process)
+        self.unseen = max(0.0, took - (_children() - reaped))
+
+    def _seconds(self) -> float:
+        import psutil
+
+        total = 0.0
+        with contextlib.suppress(psutil.Error):
+            server = psutil.Process(self.process.pid)
+            for each in (server, *server.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = each.cpu_times()
+                    total += sum((times.user, times.system))
+        return total
+
+
+def _children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 @contextlib.contextmanager
 def started(
     name: str, engines: Path, speculative: bool, model: Path, m: int, make: Make = command
-) -> Iterator[str]:
-    """A server that answers, and its address; it and all it started are gone afterwards.
+) -> Iterator[Server]:
+    """A server that answers; it and all it started are gone afterwards.
 
     Raises:
         SdError: "engine_missing", no such environment; "engine_failed", it did not come up.
@@ -258,12 +309,12 @@ def started(
         process = subprocess.Popen(
             line, stdout=log, stderr=log, env=os.environ | given, start_new_session=True
         )
+        server = Server(f"http://127.0.0.1:{port}/v1", process)
         try:
-            url = f"http://127.0.0.1:{port}/v1"
-            _wait(process, url, name, log)
-            yield url
+            _wait(process, server.url, name, log)
+            yield server
         finally:
-            _end(process)
+            server.end()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, name: str, log: Any) -> None:
@@ -284,7 +335,6 @@ def _wait(process: subprocess.Popen[bytes], url: str, name: str, log: Any) -> No
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server and whatever it started: they share a session of their own."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)

@@ -35,9 +35,9 @@ def check(name: str, engines: Path, model: Path) -> dict[str, Any]:
     """Race one kind of server and break it; returns what was found."""
     settings = Settings(PROMPT, length=LENGTH)
     with contextlib.ExitStack() as stack:
-        plain = stack.enter_context(started(name, engines, False, model, M))
+        plain = stack.enter_context(started(name, engines, False, model, M)).url
         speculative = stack.enter_context(contextlib.ExitStack())
-        url = speculative.enter_context(started(name, engines, True, model, M))
+        url = speculative.enter_context(started(name, engines, True, model, M)).url
         source = OpenAISource({"SD_PLAIN_URL": plain, "SD_SPECULATIVE_URL": url})
         trace, fault = record(source, settings)
         assert fault is None, fault

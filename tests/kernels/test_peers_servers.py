@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from kernels import bench, peer_servers
@@ -133,6 +134,39 @@ def test_a_rate_counts_the_time_after_the_first_token() -> None:
     # Two pauses for four tokens, and a busy machine only adds to it.
     assert timed.seconds_a_token >= 0.4 / 4 * 0.9
     assert (timed.drafted, timed.accepted) == (6, 2)
+
+
+def test_a_server_stands_still_while_we_run_and_its_time_is_known(
+    engines: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "children"
+    busy = SERVER.replace("import time; time.sleep(600)", "while True: pass")
+
+    def make(name: str, port: int, *_: Any) -> tuple[list[str], dict[str, str]]:
+        told = json.dumps({"kind": "vllm", "pieces": [["a"]]})
+        return ["python", "-c", busy, str(ROOT), str(port), told, str(notes)], {}
+
+    with peer_servers.started("vllm", engines, False, engines, 4, make) as server:
+        child = psutil.Process(int(notes.read_text()))
+
+        def took() -> float:
+            """The least of several tries: the child's time is counted in ticks."""
+            spans = []
+            for _ in range(5):
+                before = child.cpu_times().user
+                time.sleep(0.1)
+                spans.append(child.cpu_times().user - before)
+            return min(spans)
+
+        with server.stopped():
+            assert took() == 0
+        until = time.monotonic() + 60
+        while child.cpu_times().user < 0.3 and time.monotonic() < until:
+            time.sleep(0.05)
+        used = child.cpu_times().user
+        assert used >= 0.3
+    # Nobody waited for the grandchild, so that our own times do not hold what it took.
+    assert server.unseen >= used - 0.05
 
 
 def test_an_engine_that_is_not_there(engines: Path) -> None:

@@ -224,6 +224,16 @@ def test_contention_sees_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contention.contaminated
 
 
+def test_contention_counts_a_server_beside_us_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([(100.0, 50.0, 0.0, 10.0), (110.0, 52.0, 0.0, 11.0)])
+    monkeypatch.setattr(machine, "_processor_times", lambda: next(times))
+    with machine.Contention() as contention:
+        contention.take_part(4)
+        contention.take_part(2.7)
+    assert contention.others == pytest.approx(0.03)
+    assert not contention.contaminated
+
+
 def test_contention_of_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([(100.0, 50.0, 0.0, 10.0), (110.0, 55.0, 0.0, 14.9)])
     monkeypatch.setattr(machine, "_processor_times", lambda: next(times))
