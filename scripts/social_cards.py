@@ -85,9 +85,8 @@ def html(lang: str) -> str:
         for lane, tokens in written.items()
     )
     header = record.header
-    source = words["ui.recorded_on"].format(
-        device=header["device"]["name"], date=header["created"][:10]
-    )
+    machine = header["device"]["name"]
+    source = f"{words['ui.badge_recorded']} · {machine}, {header['created'][:10]}"
     return (
         f'<!DOCTYPE html><html lang="{lang}"><meta charset="utf-8"><style>'
         f"{TOKENS.read_text(encoding='utf-8')}{STYLE}</style><h1>{escape(article.title)}</h1>"

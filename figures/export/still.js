@@ -4,6 +4,11 @@
 import { alone } from "#sd/alone.js";
 import { settled } from "#sd/data.js";
 
+// Views draw in animation frames. A window that nobody sees has few of them, at times of its own; so that a still
+// does not depend on how busy the machine is, they follow the page's clock here, which waits for its work.
+globalThis.requestAnimationFrame = (fn) => setTimeout(() => fn(performance.now()), 16);
+globalThis.cancelAnimationFrame = clearTimeout;
+
 const SVG = "http://www.w3.org/2000/svg";
 /** What of an SVG element's computed style is drawn. */
 const DRAWN = ["fill", "fill-opacity", "fill-rule", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin",
