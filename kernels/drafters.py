@@ -282,8 +282,8 @@ class LookupDrafter:
 
 
 #: Guess on only while all guesses so far stand with at least this chance: below it the next one
-#: rarely earns what it costs (best of 0.05 to 0.4 on held-out text).
-LEAST_REACH = 0.4
+#: rarely earns what it costs (best of 0.15 to 0.55 on held-out text, BENCHMARKS.md).
+LEAST_REACH = 0.25
 
 
 class TurnDrafter:
