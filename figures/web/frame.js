@@ -103,7 +103,7 @@ export function frame({ model, el }) {
     h("div", { class: "sd-head" },
       h("h3", { class: "sd-title", id: titleId }, model.get("number") ? h("a", { class: "sd-number", href: `#figure-${id}` }, t("ui.figure", { number: model.get("number") })) : null, t("title")), badges),
     h("p", { class: "sd-try" }, h("b", {}, t("ui.try_first"), " "), t("try")),
-    notes, bet.element, shared, stage, say, announcer, controls, foot, panels.puzzle.element, panels.table.element, embed?.dialog);
+    notes, bet.element, shared, stage, say, announcer, controls, h("p", { class: "sd-caption" }, t("caption")), foot, panels.puzzle.element, panels.table.element, embed?.dialog);
   el.append(root);
   on.add(() => root.remove());
 

@@ -13,7 +13,7 @@ from figures import IDS
 
 ROOT = Path(__file__).parent.parent.parent
 #: What surrounds every figure (figures/web/frame.js), and what the article's page shows of one.
-FRAME = ("bet", "puzzle", "title", "try")
+FRAME = ("bet", "caption", "puzzle", "title", "try")
 
 
 @cache

@@ -20,6 +20,7 @@ def test_every_figure_keeps_the_contract(figure_id: str, lang: str) -> None:
     needed = {
         "title",
         "try",
+        "caption",
         "puzzle.text",
         "puzzle.hint",
         "puzzle.answer",
