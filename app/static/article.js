@@ -103,6 +103,14 @@ function show(entry) {
   return entry.shown;
 }
 
+/** Draw every figure anew; each has kept its height until then. */
+async function drawAll() {
+  for (const entry of figures.values()) {
+    await show(entry);
+    entry.slot.style.minHeight = "";
+  }
+}
+
 // --- language: words change, state and place stay --------------------------------------------------
 
 /** The block nearest the top of the screen, found again after the words have changed. */
@@ -159,12 +167,10 @@ async function switchLanguage(next) {
     // The figure's place keeps its height until the figure stands there again: nothing jumps meanwhile.
     entry.slot.style.minHeight = `${heights.get(entry)}px`;
   }
-  for (const fn of languageListeners) fn();
+  const drawn = drawAll();
+  for (const fn of languageListeners) fn(drawn);
   restore();
-  for (const entry of figures.values()) {
-    await show(entry);
-    entry.slot.style.minHeight = "";
-  }
+  await drawn;
   restore();
   history.replaceState(history.state, "", addressIn(next));
 }

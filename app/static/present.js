@@ -214,10 +214,11 @@ export async function present(page) {
             addresses.length > 1 ? button(on, word("join.other"), () => { chosen = (chosen + 1) % addresses.length; hang(); }) : null))));
   }
 
+  let listed = null;
   function drawMenu() {
-    if (menu.options.length !== deck.stops.length || menu.dataset.lang !== page.lang()) {
+    if (listed !== deck.stops) {
       menu.replaceChildren(...deck.stops.map((stop, i) => h("option", { value: i }, `${i + 1}/${deck.stops.length} · ${stop.title}`)));
-      menu.dataset.lang = page.lang();
+      listed = deck.stops;
     }
     menu.value = deck.at;
   }
@@ -324,6 +325,14 @@ export async function present(page) {
     else if (event.key.toLowerCase() in letters && !writes && !event.target.closest?.("select")) act(() => letters[event.key.toLowerCase()]());
   }, { capture: true });
   blank.addEventListener("click", toggleBlank);
-  page.onLanguage(async () => { deck.cut(); await word.load(); deck.cut(); dress(); });
+  page.onLanguage(async (drawn) => {
+    deck.cut();
+    await word.load();
+    deck.cut();
+    dress();
+    await drawn; // a slide's title and its guess come with its figure
+    deck.cut();
+    draw();
+  });
   draw();
 }

@@ -1,5 +1,6 @@
 // A class: the line to the room, what it says, and a page that follows the teacher's. The teacher's side is
-// present.js. `page` is what article.js lends: { boot, figures, lang(), onLanguage(fn) }.
+// present.js. `page` is what article.js lends: { boot, figures, lang(), onLanguage(fn) }; fn gets a promise that
+// the figures stand in the new language.
 
 import { h } from "#sd/dom.js";
 import { readData } from "#sd/data.js";

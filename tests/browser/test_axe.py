@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 import content
 import figures
+from app import quiz
 from app.static_site.build import build
+from tests.browser.axe import report, violations
 from tests.browser.conftest import OpenPage
+from tests.browser.harness import Server
 from tests.browser.site_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-OPTIONS = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
 STILL = {"reduced_motion": True}
-
-
-def violations(page: Page, context: str | None = None) -> list[str]:
-    """One line for each element that breaks a rule; `context` is a CSS selector."""
-    response = Axe().run(page, context, OPTIONS).response
-    return [
-        f"{rule['id']}: {' '.join(map(str, node['target']))} {node['failureSummary']} {node['html'][:200]}"
-        for rule in response["violations"]
-        for node in rule["nodes"]
-    ]
-
-
-def report(found: dict[str, list[str]]) -> None:
-    """Fail with every line of every state."""
-    lines = [f"{name}: {line}" for name, each in found.items() for line in each]
-    if lines:
-        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def ready(page: Page) -> Page:
@@ -101,6 +84,59 @@ def test_the_states_of_a_figure(open_page: OpenPage, figure_id: str) -> None:
     found["table"] = violations(page)
     button("ui.embed").click()
     found["embed"] = violations(page)
+    report(found)
+
+
+def test_what_comes_and_goes_while_one_reads(open_page: OpenPage, server: Server) -> None:
+    """In mid-play, after a guess, with an answer, an explanation or an error: one visit, many states."""
+    lost = "figures/lossless/view.js"
+    page = open_page("about:blank", lang=None, allow=["lossless"])
+    page.route(f"**/{lost}", lambda route: route.abort())
+    page.goto(f"{server.url}/app?lang=en&theme=dark&mask.m=77")
+    page.mouse.move(1, 1)
+    ready(page)
+    words = content.strings("en")
+    found = {}
+
+    # Everything at once: each run of axe walks the whole page.
+    for figure_id in ("tiles", "race"):
+        figure = visit(page, figure_id)
+        figure.locator(".sd-transport select").select_option(index=0)
+        figure.locator(".sd-transport input").fill("300")
+        figure.locator(".sd-play").click()
+        expect(figure.locator(".sd-play")).to_contain_text(words["ui.pause"])
+    expect(page.locator("#figure-lossless .sd-error")).to_be_visible()
+    for number, further in ((1, 0), (2, 1)):
+        question = quiz.questions("en")[number - 1]
+        option = (question.answer + further) % len(question.options)
+        page.locator(f'[data-question="{number}"]').get_by_role("radio").nth(option).check()
+    expect(page.locator(".quiz-verdict[data-verdict]")).to_have_count(2)
+    mask = visit(page, "mask")
+    expect(mask.locator(".sd-warn")).to_be_visible()
+    guesses = mask.locator(".sd-bet-options button")
+    guesses.first.click()
+    expect(guesses.first).to_have_attribute("data-verdict", "wrong")
+    term, source = (page.locator(f".prose {kind}").first for kind in (".sd-term", ".sd-num"))
+    term.focus()
+    expect(term.locator(".sd-definition")).to_be_visible()
+    found["playing, guessed, answered, explained, lost"] = violations(
+        page, "#sd-tiles, #sd-race, #sd-mask, #figure-lossless, #quiz, p:has(:focus)"
+    )
+
+    race = visit(page, "race")
+    race.locator('input[type="file"]').set_input_files(
+        {"name": "no.json", "mimeType": "application/json", "buffer": b"no trace"}
+    )
+    expect(race.locator(".rc-error")).not_to_be_empty()
+    guesses.nth(figures.get("mask").bet_answer or 0).click()
+    source.focus()
+    found["refused, guessed right, a number's source"] = violations(
+        page, "#sd-race, #sd-mask .sd-bet, p:has(:focus)"
+    )
+
+    mask.get_by_role("button", name=words["ui.embed"]).click()
+    expect(mask.locator("dialog")).to_be_visible()
+    found["embed"] = violations(page, "#sd-mask dialog")
     report(found)
 
 

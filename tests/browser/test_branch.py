@@ -112,7 +112,7 @@ def test_mouse_keyboard_and_the_url(open_page: OpenPage) -> None:
     says(figure, Branch(**state).describe("en"))
     assert rows(figure) == Branch(**state).table("en")
 
-    page.wait_for_function("location.search.includes('branch.condition=12')")
+    page.wait_for_function("() => location.search.includes('branch.condition=12')")
     for name, value in state.items():
         assert f"branch.{name}={value}" in page.url
 

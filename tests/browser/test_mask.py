@@ -62,10 +62,12 @@ def test_pointing_choosing_and_rejecting(open_page: OpenPage) -> None:
 
     # Pointing previews, leaving goes back, a click stays.
     outputs.nth(4).hover()
-    page.wait_for_function("!document.querySelector('#sd-mask .mk-box[data-dim]')")
+    page.wait_for_function("() => !document.querySelector('#sd-mask .mk-box[data-dim]')")
     says(figure, Mask().describe("en"))
     figure.locator(".sd-title").hover()
-    page.wait_for_function("document.querySelectorAll('#sd-mask .mk-box[data-dim]').length === 2")
+    page.wait_for_function(
+        "() => document.querySelectorAll('#sd-mask .mk-box[data-dim]').length === 2"
+    )
     for button, output in (("First check", 1), ("Last check", 4), ("Bonus", 5)):
         figure.get_by_role("button", name=button).click()
         says(figure, Mask(output=output).describe("en"))
@@ -107,7 +109,7 @@ def test_pointing_choosing_and_rejecting(open_page: OpenPage) -> None:
     says(figure, Mask(output=1, reject=9, m=8).describe("en"))
     assert figure.locator(".mk-proof tbody tr").count() == 9
 
-    page.wait_for_function("location.search.includes('mask.reject=9')")
+    page.wait_for_function("() => location.search.includes('mask.reject=9')")
     page.reload()
     figure = start(page, "mask", DRAWN)
     says(figure, Mask(output=1, reject=9, m=8).describe("en"))

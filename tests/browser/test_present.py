@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Frame, Locator, Page, expect
 
 import content
 import figures
+from tests.browser.axe import report, violations
 from tests.browser.conftest import OpenPage
 from tests.browser.harness import Server, Watch
 
@@ -244,6 +245,7 @@ def test_a_class_guesses_before_it_sees(sit: Sit, teach: Teach) -> None:
         expect(page.locator(options).first).to_be_disabled()
     expect(ann.locator("#sd-branch .sd-bet-count")).to_have_text(["· 0", "· 1", "· 1"])
     assert ann.locator(f"{options}[data-verdict]").count() == 0
+    found = {"locked": violations(ann, box)}
 
     frame.locator(".pr-bets button").click()  # show the answer
     right = figures.get("branch").bet_answer
@@ -254,11 +256,13 @@ def test_a_class_guesses_before_it_sees(sit: Sit, teach: Teach) -> None:
             figures.get("branch").words(lang)["bet.why"]
         )
     expect(ann.locator(options).nth(2)).to_have_attribute("data-verdict", "wrong")
+    found["revealed"] = violations(ann, box)
 
     frame.locator(".pr-bets button").click()  # once more
     expect(ann.locator(options).first).to_be_enabled()
     expect(ann.locator(options).nth(2)).to_have_attribute("aria-pressed", "false")
     expect(counts).to_have_text(["· 0", "· 0", "· 0"])
+    report(found)
 
 
 def test_a_shared_race_runs_on_every_page(sit: Sit, teach: Teach) -> None:
@@ -352,6 +356,9 @@ def test_the_language_changes_on_the_slide(teach: Teach) -> None:
     expect(frame.locator("#sd-mask .sd-say")).to_have_text(figures.get("mask")().describe("zh"))
     expect(frame.locator(".pr-menu")).to_have_value(here)
     expect(frame.locator(".pr-bets button")).to_have_text(words("zh")["teacher.lock"])
+    expect(frame.locator(".pr-menu option:checked")).to_contain_text(
+        figures.get("mask").words("zh")["title"]
+    )
     assert frame.locator(".sd-slot:visible").count() == 1
 
 
