@@ -38,15 +38,15 @@ EVERY_FIGURE = (
 )
 LONG = (
     "test_access.py::test_the_tab_key_walks_through_the_article",
-    "test_engines.py::",
+    "test_engines.py::test_keys_move",
+    "test_engines.py::test_language_and_theme",
+    "test_engines.py::test_a_live_race",
+    "test_engines.py::test_a_finger",
+    "test_engines.py::test_webkits_console",
     "test_export_still.py::test_a_still_is_what_the_page_shows[race]",
-    "test_generators.py::test_generators_in_python",
     "test_generators.py::test_hugo",
     "test_generators.py::test_jupyter_book",
     "test_jupyter.py::",
-    "test_mask.py::test_pointing_choosing_and_rejecting",  # fails at times on a busy machine
-    "test_present.py::test_the_language_changes_on_the_slide",  # the same
-    "test_panel.py::test_object_and_figure_follow_each_other",
     "test_print.py::test_the_work_sheet_is_two_pages[1-",
     "test_site.py::test_live_things_say_that_there_is_no_server[file]",
     "test_site.py::test_the_language_changes_and_the_state_stays[file]",
@@ -101,6 +101,7 @@ def mark_what_is_long(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     cuda: bool | None = None
     for item in items:

@@ -81,6 +81,18 @@ def lacking(engine: str) -> list[str]:
     return packages
 
 
+def how_to_get(engine: str, packages: list[str]) -> str:
+    """What to do where the tests of "firefox" or "webkit" find no such browser."""
+    elsewhere = {
+        "firefox": "elsewhere put a Firefox on PATH",
+        "webkit": "there is no WebKitGTK but for Linux",
+    }
+    return (
+        f"{engine} is missing: `make test` installs it where it may; by hand "
+        f"`apt-get install {' '.join(packages)}` (Debian, Ubuntu); {elsewhere[engine]}"
+    )
+
+
 def install(packages: list[str]) -> None:
     """``apt-get install`` them where that is possible without asking anybody for a password."""
     if not packages or not shutil.which("apt-get"):
@@ -113,7 +125,7 @@ def main() -> int:
     for engine in ("firefox", "webkit"):
         install(lacking(engine))  # each alone: a system that knows one package may not know another
         if packages := lacking(engine):
-            print(f"No {' and '.join(packages)}: the tests in {engine} are skipped.")
+            print(f"{how_to_get(engine, packages)}. Its tests are skipped.", file=sys.stderr)
     weights = subprocess.run([sys.executable, "-m", "kernels", "weights"], check=False)
     return weights.returncode
 

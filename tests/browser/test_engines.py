@@ -1,4 +1,7 @@
-"""The article in Firefox and WebKit, as Debian packages them: it opens, moves, races and fits a phone."""
+"""The article in Firefox and WebKit, as Debian packages them: it opens, moves, races and fits a phone.
+
+`make test` has each of them draw every figure and move two; the rest is for `make test-thorough`.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,16 @@ from figures.tiles import model as tiles
 from tests.browser import race_page
 from tests.browser.engines import PATIENCE, Engine, console_of, engine
 from tests.browser.harness import Server
-from tests.prepare import lacking
+from tests.prepare import how_to_get, lacking
 
-# Both engines in one worker, so that two browsers never start beside a third.
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.xdist_group("engines")]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-fake_server, server = race_page.fake_server, race_page.server
+fake_server = race_page.fake_server  # its races need no weights
 
 
 def skip_without(name: str) -> None:
     if packages := lacking(name):
-        pytest.skip(f"{name} needs {' and '.join(packages)} (see tests/prepare.py)")
+        pytest.skip(how_to_get(name, packages))
 
 
 @pytest.fixture(scope="module", params=["firefox", "webkit"])
@@ -44,9 +46,11 @@ def tab(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def opened(tab: Engine, server: Server) -> Callable[..., Engine]:
     """Opens the article, and waits until its figures may be moved."""
 
-    def open_(lang: str, *, width: int = 1200, height: int = 900, more: str = "") -> Engine:
+    def open_(
+        lang: str, *, width: int = 1200, height: int = 900, more: str = "", url: str = server.url
+    ) -> Engine:
         tab.resize(width, height)
-        tab.open(f"{server.url}/app?lang={lang}&theme=light{more}")
+        tab.open(f"{url}/app?lang={lang}&theme=light{more}")
         tab.wait("() => document.documentElement.dataset.ready === 'true'")
         return tab
 
@@ -97,12 +101,26 @@ def state(tab: Engine, figure_id: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("lang", content.LANGUAGES)
-def test_every_figure_stands(opened: Callable[..., Engine], lang: str) -> None:
-    tab = opened(lang)
-    assert tab.run("() => document.title") == content.article(lang).title
+def step(tab: Engine, lang: str, figure_id: str, control: str) -> None:
+    """One press of a key on a slider: the figure says what Python says of the new state."""
+    visit(tab, figure_id)
+    before = said(tab, figure_id)
+    tab.press("ArrowRight", f"#sd-{figure_id} [data-control={control}] input")
+    says(
+        tab,
+        figure_id,
+        lambda: figures.get(figure_id)(**state(tab, figure_id)).describe(lang),
+        before,
+    )
+
+
+def test_every_figure_stands_and_two_move(opened: Callable[..., Engine]) -> None:
+    tab = opened("zh")
+    assert tab.run("() => document.title") == content.article("zh").title
     for figure_id in figures.IDS:
         visit(tab, figure_id)
+    step(tab, "zh", "roofline", "k")  # a chart
+    step(tab, "zh", "mask", "m")  # a diagram
     assert tab.run("() => document.querySelectorAll('.sd-error').length") == 0
     assert tab.problems() == []
 
@@ -110,14 +128,7 @@ def test_every_figure_stands(opened: Callable[..., Engine], lang: str) -> None:
 def test_keys_move_the_figures(opened: Callable[..., Engine]) -> None:
     tab = opened("en")
     for figure_id, control in {"roofline": "k", "branch": "n", "mask": "m", "speedup": "m"}.items():
-        visit(tab, figure_id)
-        before = said(tab, figure_id)
-        tab.press("ArrowRight", f"#sd-{figure_id} [data-control={control}] input")
-
-        def expected(figure_id: str = figure_id) -> str:
-            return figures.get(figure_id)(**state(tab, figure_id)).describe("en")
-
-        says(tab, figure_id, expected, before)
+        step(tab, "en", figure_id, control)
     visit(tab, "tiles")
     tab.press("ArrowRight", "#sd-tiles .sd-transport input")
     first = min(tiles.find(tiles.shipped(), "decode")["columns"]["done"]) / 1e9
@@ -125,6 +136,7 @@ def test_keys_move_the_figures(opened: Callable[..., Engine]) -> None:
     visit(tab, "accept")
     tab.press("ArrowRight", "#sd-accept .sd-transport input")
     says(tab, "accept", lambda: figures.get("accept")().describe("en", t=1))
+    visit(tab, "lossless")
     assert tab.problems() == []
 
 
@@ -146,8 +158,8 @@ def test_language_and_theme_change_in_place(opened: Callable[..., Engine]) -> No
     assert tab.problems() == []
 
 
-def test_a_live_race(opened: Callable[..., Engine]) -> None:
-    tab = opened("en")
+def test_a_live_race(opened: Callable[..., Engine], fake_server: Server) -> None:
+    tab = opened("en", url=fake_server.url)
     visit(tab, "race")
     tab.tap("#sd-race [data-control=mode] label:has(input[value=live])")
     tab.run(
