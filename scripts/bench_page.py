@@ -22,9 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,7 @@ import brotli
 import content
 from app.static_site.build import build
 from tests.browser.harness import CHROMIUM_FLAGS, ROOT
+from tests.hosts import QuietFiles, files
 from tests.prepare import NO_BROWSER, find_chromium
 
 #: The newest that Node 18 runs; later ones want Node 22.
@@ -43,7 +41,7 @@ NO_NODE = """Lighthouse needs Node.js 18.16 or newer, and npm.
 Debian: apt-get install nodejs npm; macOS: brew install node; or nodejs.org"""
 
 
-class Host(SimpleHTTPRequestHandler):
+class Host(QuietFiles):
     """Files of a folder, compressed where the reader's browser can."""
 
     protocol_version = "HTTP/1.1"
@@ -73,9 +71,6 @@ class Host(SimpleHTTPRequestHandler):
         kind = super().guess_type(path)
         return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the one line is for the result."""
-
 
 @functools.lru_cache(maxsize=256)
 def packed_bytes(path: Path, accepted: str) -> tuple[bytes, str]:
@@ -88,20 +83,6 @@ def packed_bytes(path: Path, accepted: str) -> tuple[bytes, str]:
     if "gzip" in accepted:
         return gzip.compress(body, 9), "gzip"
     return body, ""
-
-
-@contextlib.contextmanager
-def host(folder: Path) -> Iterator[str]:
-    """Serve a folder that need not exist yet; yields its address without a trailing slash."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Host, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://localhost:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def lighthouse() -> Path | None:
@@ -150,7 +131,8 @@ def measure(folder: Path, program: Path, chromium: Path, runs: int, keep: Path |
     """Build, serve, measure, print."""
     scores: dict[str, dict[str, float]] = {}
     problems: dict[str, list[str]] = {}
-    with host(folder) as address:
+    with files(folder, Host) as port:
+        address = f"http://localhost:{port}"
         build(folder, base_url=address)
         for path in folder.rglob("*.*"):
             packed_bytes(path, "br")  # a host compresses once, before anybody asks

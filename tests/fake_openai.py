@@ -11,8 +11,10 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
+
+from tests.hosts import Quiet, listening
 
 #: The pieces of a text: each is what arrives together, a list of tokens.
 PLAIN = [["One"], [" two"], [" three"], [" four"], [" five"], [" 中文"], ["."]]
@@ -46,11 +48,8 @@ class FakeOpenAI:
     def __enter__(self) -> FakeOpenAI:
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: Any) -> None:
-                return
 
             def do_GET(self) -> None:
                 fake.answer(self)
@@ -58,21 +57,17 @@ class FakeOpenAI:
             def do_POST(self) -> None:
                 fake.write(self)
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
-        self.thread.start()
+        self.running = listening(Handler)
+        self.port = self.running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.patience.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        self.running.__exit__(None, None, None)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
     # --- what it is -----------------------------------------------------------------------------
 

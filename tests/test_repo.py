@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernels.__main__ import COMMANDS
+from tests import repository
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 LANGUAGES = ("zh", "en")
 LONGEST = 400
 CODE = {".py", ".js", ".css", ".html", ".c", ".h", ".sh"}
@@ -22,15 +22,7 @@ WORDS = {".md", ".toml"}
 
 def files(*suffixes: str, under: str = "") -> list[Path]:
     """The repository's text files with one of the suffixes, as git sees them, new ones included."""
-    run = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", under or "."],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    paths = [ROOT / name for name in run.stdout.split("\0") if name]
-    return [path for path in paths if path.suffix in suffixes and path.is_file()]
+    return [path for path in repository.files(under or ".") if path.suffix in suffixes]
 
 
 def read(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import repository
+from tests.browser.harness import free_port
+from tests.repository import ROOT
+
 PACKAGES = ("app", "content", "figures", "kernels")
 
 
@@ -31,14 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def source_files() -> set[str]:
     """The files of the four packages as git sees them, new ones included."""
-    run = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PACKAGES],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {name for name in run.stdout.split("\0") if name and (ROOT / name).exists()}
+    return {path.relative_to(ROOT).as_posix() for path in repository.files(*PACKAGES)}
 
 
 def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
@@ -127,8 +122,7 @@ def test_holds_the_draft_and_the_table_behind_look_up(installed: Path, tmp_path:
 
 
 def test_serves_from_any_folder(installed: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        port = trial.getsockname()[1]
+    port = free_port()
     with (tmp_path / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [installed, "-m", "app", "serve", "--port", str(port)],

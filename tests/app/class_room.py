@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,53 +11,20 @@ from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+from tornado.websocket import websocket_connect
 
 from app import live
 from app.classroom import address, socket
+from tests.app import SOURCE, conftest
 
 KEY = "the key of this test"
-SOURCE = "tests.app.fake_source:FakeSource"
 
 
-class Page:
-    """One page in the room, as a browser would behave."""
+class Page(conftest.Page):
+    """One page in the room, as a browser would behave: every race is the room's."""
 
-    def __init__(self, connection: WebSocketClientConnection) -> None:
-        self.connection = connection
-        assert connection.protocol is not None
-        self.stream = connection.protocol.stream
-        self.seen: list[dict[str, Any]] = []
-        self.events: list[dict[str, Any]] = []
-
-    def send(self, **message: Any) -> None:
-        self.connection.write_message(json.dumps(message))
-
-    async def next(self) -> dict[str, Any] | None:
-        text = await asyncio.wait_for(self.connection.read_message(), 30)
-        if text is None:
-            return None
-        message: dict[str, Any] = json.loads(text)
-        self.seen.append(message)
-        if message["type"] == "events":
-            assert message["from"] == len(self.events), "a gap, or something twice"
-            self.events += message["events"]
-        return message
-
-    async def until(self, kind: str, **having: Any) -> dict[str, Any]:
-        """Read until a message (or an event) of this type with these values."""
-        while True:
-            message = await self.next()
-            assert message is not None, f"closed before {kind}: {self.connection.close_code}"
-            found = [message, *message.get("events", [])]
-            for each in found:
-                if each["type"] == kind and having.items() <= each.items():
-                    return each
-
-    async def closed(self) -> tuple[int | None, str | None]:
-        while await self.next() is not None:
-            pass
-        return self.connection.close_code, self.connection.close_reason
+    def follows(self, race: str) -> bool:
+        return True
 
 
 class School:

@@ -16,8 +16,8 @@ from tornado.web import Application
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from app import live, measure
+from tests.app import SOURCE
 
-SOURCE = "tests.app.fake_source:FakeSource"
 SETTINGS = {"prompt": "the small model", "length": 12, "seed": 3}
 
 
@@ -25,7 +25,9 @@ class Page:
     """What the browser does, in Python."""
 
     def __init__(self, connection: WebSocketClientConnection) -> None:
+        assert connection.protocol is not None
         self.connection = connection
+        self.stream = connection.protocol.stream
         self.seen: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.race = ""
@@ -39,29 +41,30 @@ class Page:
 
     async def next(self) -> dict[str, Any] | None:
         """The next message, its events added to `events` at the place they claim."""
-        text = await asyncio.wait_for(self.connection.read_message(), 20)
+        text = await asyncio.wait_for(self.connection.read_message(), 30)
         if text is None:
             return None
         message: dict[str, Any] = json.loads(text)
         self.seen.append(message)
         if message["type"] == "asked":
             self.race = message["race"]
-        if message["type"] == "events" and message["race"] == self.race:
+        if message["type"] == "events" and self.follows(message["race"]):
             assert message["from"] == len(self.events), "a gap, or something twice"
             self.events += message["events"]
         return message
 
-    async def until(self, kind: str) -> dict[str, Any]:
-        """Read until a message or an event of this type; returns it."""
+    def follows(self, race: str) -> bool:
+        """Whether events of this race are the page's own."""
+        return race == self.race
+
+    async def until(self, kind: str, **having: Any) -> dict[str, Any]:
+        """Read until a message or an event of this type with these values; returns it."""
         while True:
             message = await self.next()
             assert message is not None, f"closed before {kind}: {self.connection.close_code}"
-            if message["type"] == kind:
-                return message
-            if message["type"] == "events":
-                found = [event for event in message["events"] if event["type"] == kind]
-                if found:
-                    return found[0]
+            for each in (message, *message.get("events", ())):
+                if each["type"] == kind and having.items() <= each.items():
+                    return each
 
     async def closed(self) -> tuple[int | None, str | None]:
         """Read until the server closes; returns code and reason."""
@@ -71,8 +74,7 @@ class Page:
 
     def drop(self) -> None:
         """Lose the connection without a word."""
-        assert self.connection.protocol is not None
-        self.connection.protocol.stream.close()
+        self.stream.close()
 
 
 Open = Callable[..., Awaitable[Page]]

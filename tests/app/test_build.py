@@ -326,22 +326,15 @@ def test_a_public_address_must_be_one(tmp_path: Path, bad: str) -> None:
 
 def test_the_command_says_what_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run = subprocess.run(
-        [sys.executable, "-m", "app", "build", "-o", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    words = [sys.executable, "-m", "app", "build", "-o", str(folder)]
+
+    def command() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    run = command()
     assert run.returncode == 0, run.stderr
     assert str(folder / "index.html") in run.stdout
     assert "--base-url" in run.stdout and "sitemap.xml" in run.stdout
     (folder / MANIFEST).unlink()
-    run = subprocess.run(
-        [sys.executable, "-m", "app", "build", "-o", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    run = command()
     assert run.returncode == 1 and "holds something else" in run.stderr

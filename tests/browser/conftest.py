@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -31,8 +31,17 @@ SCREENSHOTS = ROOT / "screenshots"
 FAILED = pytest.StashKey[bool]()
 
 
-class OpenPage(Protocol):
-    """Opens the article (or another path of the server, or any address) in a fresh context."""
+class OpenPage:
+    """Opens the article (or another path of the server, or any address) in a fresh context.
+
+    ``lang`` and ``theme`` go into the URL unless None; ``query`` adds more, as figure state.
+    ``locale`` and ``system_theme`` are the browser's own preferences.
+    """
+
+    def __init__(self, browser: Browser, server: Server) -> None:
+        self.browser = browser
+        self.server = server
+        self.watches: list[Watch] = []
 
     def __call__(
         self,
@@ -50,9 +59,46 @@ class OpenPage(Protocol):
         offline: bool = False,
         allow: tuple[str, ...] | list[str] = (),
         options: dict[str, Any] | None = None,
-    ) -> Page: ...
+    ) -> Page:
+        context = self.browser.new_context(
+            viewport={"width": width, "height": height},
+            has_touch=touch,
+            is_mobile=touch,
+            reduced_motion="reduce" if reduced_motion else "no-preference",
+            color_scheme=system_theme,
+            locale=locale,
+            offline=offline,
+            **(options or {}),
+        )
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        self.watches.append(Watch(page, allow))
+        asked = {"lang": lang, "theme": theme, **(query or {})}
+        given = urlencode({name: value for name, value in asked.items() if value is not None})
+        address = path if re.match(r"[a-z]+:", path) else self.server.url + path
+        page.goto(f"{address}?{given}" if given else address, wait_until="load")
+        page.mouse.move(1, 1)  # a sign of life: the article's figures do not wait any longer
+        return page
 
-    def watch(self, page: Page) -> Watch: ...
+    def watch(self, page: Page) -> Watch:
+        """What the page did so far: ``.seen``, ``.requests``."""
+        return next(watch for watch in self.watches if watch.page is page)
+
+
+def leave(watches: list[Watch], request: pytest.FixtureRequest) -> None:
+    """Close a test's pages; those of a failed one are photographed, and a page's faults fail it."""
+    problems = []
+    for number, watched in enumerate(watches):
+        page = watched.page
+        if request.node.stash.get(FAILED, False) and not page.is_closed():
+            SCREENSHOTS.mkdir(exist_ok=True)
+            test = re.sub(r"[^\w-]+", "-", request.node.name)
+            page.screenshot(path=SCREENSHOTS / f"failed-{test}-{number}.png")
+            print("\n".join(watched.seen))
+        problems += watched.problems()
+        page.context.close()
+    if problems:
+        pytest.fail("the page did what it must not:\n  " + "\n  ".join(problems), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,67 +152,10 @@ def browser() -> Iterator[Browser]:
 def open_page(
     browser: Browser, server: Server, request: pytest.FixtureRequest
 ) -> Iterator[OpenPage]:
-    """A function that opens a page; see OpenPage for its options and the module for the rules.
-
-    ``lang`` and ``theme`` go into the URL unless None; ``query`` adds more, as figure state.
-    ``locale`` and ``system_theme`` are the browser's own preferences. ``open_page.watch(page)``
-    tells what the page did so far (``.seen``, ``.requests``).
-    """
-    watches: list[Watch] = []
-
-    def open_(
-        path: str = "/app",
-        *,
-        lang: str | None = "en",
-        theme: str | None = None,
-        query: dict[str, str] | None = None,
-        width: int = 1440,
-        height: int = 900,
-        touch: bool = False,
-        reduced_motion: bool = False,
-        system_theme: str = "light",
-        locale: str = "en-US",
-        offline: bool = False,
-        allow: tuple[str, ...] | list[str] = (),
-        options: dict[str, Any] | None = None,
-    ) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": height},
-            has_touch=touch,
-            is_mobile=touch,
-            reduced_motion="reduce" if reduced_motion else "no-preference",
-            color_scheme=system_theme,
-            locale=locale,
-            offline=offline,
-            **(options or {}),
-        )
-        context.set_default_timeout(20_000)
-        page = context.new_page()
-        watches.append(Watch(page, allow))
-        asked = {"lang": lang, "theme": theme, **(query or {})}
-        given = urlencode({name: value for name, value in asked.items() if value is not None})
-        address = path if re.match(r"[a-z]+:", path) else server.url + path
-        page.goto(f"{address}?{given}" if given else address, wait_until="load")
-        page.mouse.move(1, 1)  # a sign of life: the article's figures do not wait any longer
-        return page
-
-    def watch(page: Page) -> Watch:
-        return next(watch for watch in watches if watch.page is page)
-
-    open_.watch = watch  # type: ignore[attr-defined]
-    yield open_  # type: ignore[misc]
-
-    problems = []
-    for number, watched in enumerate(watches):
-        page = watched.page
-        if request.node.stash.get(FAILED, False) and not page.is_closed():
-            SCREENSHOTS.mkdir(exist_ok=True)
-            test = re.sub(r"[^\w-]+", "-", request.node.name)
-            page.screenshot(path=SCREENSHOTS / f"failed-{test}-{number}.png")
-        problems += watched.problems()
-        page.context.close()
-    if problems:
-        pytest.fail("the page did what it must not:\n  " + "\n  ".join(problems), pytrace=False)
+    """A function that opens a page; see OpenPage for its options and the module for the rules."""
+    opening = OpenPage(browser, server)
+    yield opening
+    leave(opening.watches, request)
 
 
 @pytest.fixture

@@ -11,12 +11,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page
 from playwright.sync_api import Request as WebRequest
+
+from tests.app import SOURCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1"}
@@ -105,6 +109,19 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         return self.process.returncode
+
+
+def server_without_weights(**environment: str) -> Any:
+    """A module's fixture: a Server whose engine is `tests.app.fake_source`, told by environment."""
+
+    @pytest.fixture(scope="module")
+    def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+        log = tmp_path_factory.mktemp("fake") / "log.txt"
+        found = Server(log, SD_SOURCE=SOURCE, **environment)
+        yield found
+        found.stop()
+
+    return running
 
 
 class Watch:

@@ -12,23 +12,14 @@ from playwright.sync_api import Locator, Page, expect
 
 from figures.race import model
 from figures.race.figure import Race, sentence
-from tests.browser.harness import Server
+from tests.browser.harness import Server, server_without_weights
 
 FIGURE = '.sd-figure[data-figure="race"]'
 ALONE = "/app/figure/race"
 EN = Race.words("en")
 
 
-@pytest.fixture(scope="module")
-def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(
-        tmp_path_factory.mktemp("fake") / "log.txt",
-        SD_SOURCE="tests.app.fake_source:FakeSource",
-        FAKE_PASS_MS="8",
-        SD_MAX_LENGTH="300",
-    )
-    yield running
-    running.stop()
+fake_server = server_without_weights(FAKE_PASS_MS="8", SD_MAX_LENGTH="300")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.hosts import QuietFiles, files
 
 PREFIX = "/some/where"
 #: As docs/site.md gives it: whatever a page needs beyond it fails the tests.
@@ -19,7 +18,7 @@ POLICY = re.search(
 )[1]  # type: ignore[index]
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _Handler(QuietFiles):
     """Only what is below the sub-path exists; 404.html is the answer for the rest of it."""
 
     def translate_path(self, path: str) -> str:
@@ -38,19 +37,9 @@ class _Handler(SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @contextmanager
 def serve(folder: Path, port: int = 0) -> Iterator[str]:
     """Serve a folder; yields its address without a trailing slash."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}{PREFIX}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with files(folder, _Handler, port) as found:
+        yield f"http://127.0.0.1:{found}{PREFIX}"

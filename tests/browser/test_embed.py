@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
@@ -16,31 +12,23 @@ import content
 import figures
 from tests.browser.conftest import OpenPage
 from tests.browser.harness import ROOT, Server
+from tests.hosts import files
 
 pytestmark = pytest.mark.browser
 
 EN = content.strings("en")
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
     """A site of somebody else, on a port of its own: ``host(name, html)`` gives the address."""
-    handler = functools.partial(Quiet, directory=str(tmp_path))
-    serving = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    with files(tmp_path) as port:
 
-    def put(name: str, html: str) -> str:
-        (tmp_path / name).write_text(html, encoding="utf-8")
-        return f"http://localhost:{serving.server_address[1]}/{name}"
+        def put(name: str, html: str) -> str:
+            (tmp_path / name).write_text(html, encoding="utf-8")
+            return f"http://localhost:{port}/{name}"
 
-    yield put
-    serving.shutdown()
-    serving.server_close()
+        yield put
 
 
 def site(server: Server, body: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.harness import Watch
+from tests.hosts import Quiet, listening
 
 PAGES = {
     "/clean": "<script>console.log('hello')</script>",
@@ -21,7 +20,7 @@ PAGES = {
 }
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Quiet):
     def do_GET(self) -> None:
         body = PAGES.get(self.path)
         self.send_response(200 if body else 404)
@@ -31,17 +30,11 @@ class Site(BaseHTTPRequestHandler):
         page = f"<!doctype html><link rel=icon href='data:,'><title>x</title>{body}"
         self.wfile.write(page.encode() if body else b"")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with listening(Site) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def visit(browser: Browser, url: str, allow: tuple[str, ...] = ()) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from kernels import mask
 from kernels.hardware import Hardware, forward, shapes
 from tests.app.fake_source import BANDWIDTH, FLOPS, fake_pair, fake_roofline
 from tests.browser.conftest import OpenPage
-from tests.browser.harness import Server, rows, start
+from tests.browser.harness import Server, rows, server_without_weights, start
 
 pytestmark = pytest.mark.browser
 EN, ZH = Roofline.words("en"), Roofline.words("zh")
@@ -25,15 +25,7 @@ SENTENCE = "the small model guesses and one large model checks"
 WAIT = 60_000
 
 
-@pytest.fixture(scope="module")
-def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(
-        tmp_path_factory.mktemp("fake") / "log.txt",
-        SD_SOURCE="tests.app.fake_source:FakeSource",
-        FAKE_MEASURE_STEPS="50",
-    )
-    yield running
-    running.stop()
+fake_server = server_without_weights(FAKE_MEASURE_STEPS="50")
 
 
 @pytest.fixture

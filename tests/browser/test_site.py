@@ -18,6 +18,7 @@ import content
 import figures
 from app.static_site.build import build
 from tests.browser.bench_site import asked_for, visit_figures
+from tests.browser.conftest import leave
 from tests.browser.harness import Watch
 from tests.browser.site_server import serve
 
@@ -43,7 +44,9 @@ def homes(copy: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def open_copy(browser: Browser, homes: dict[str, str]) -> Iterator[Open]:
+def open_copy(
+    browser: Browser, homes: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator[Open]:
     """Opens a page of the copy; a page that misbehaves fails the test at its end."""
     watches: list[Watch] = []
 
@@ -56,10 +59,7 @@ def open_copy(browser: Browser, homes: dict[str, str]) -> Iterator[Open]:
         return page
 
     yield open_
-    problems = [problem for watch in watches for problem in watch.problems()]
-    for watch in watches:
-        watch.page.context.close()
-    assert not problems, "the page did what it must not:\n  " + "\n  ".join(problems)
+    leave(watches, request)
 
 
 def ready(page: Page) -> Page:

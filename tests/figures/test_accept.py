@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -13,15 +12,7 @@ from figures import distribution as d
 from figures.accept import model
 from figures.accept.figure import Accept, contexts, listed, record
 from figures.rng import Rng
-
-#: All distributions in steps of a quarter over two, three and four tokens: zeros, ones, equals.
-GRID = [
-    tuple(x / 4 for x in parts)
-    for size in (2, 3, 4)
-    for parts in itertools.product(range(5), repeat=size)
-    if sum(parts) == 4
-]
-PAIRS = [(p, q) for p, q in itertools.product(GRID, repeat=2) if len(p) == len(q)]
+from tests.figures.pairs import PAIRS
 
 
 def test_alpha_is_the_overlap_and_one_minus_the_distance() -> None:

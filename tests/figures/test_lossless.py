@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -13,15 +12,9 @@ from figures.distribution import residual
 from figures.lossless import model
 from figures.lossless.figure import Lossless, record
 from figures.rng import Rng
+from tests.figures.pairs import PAIRS
 
 P, Q = (0.5, 0.3, 0.2), (0.7, 0.2, 0.1)
-GRID = [
-    tuple(x / 4 for x in parts)
-    for size in (2, 3, 4)
-    for parts in itertools.product(range(5), repeat=size)
-    if sum(parts) == 4
-]
-PAIRS = [(p, q) for p, q in itertools.product(GRID, repeat=2) if len(p) == len(q)]
 
 
 def enumerate_rule(rule: str, p: tuple[float, ...], q: tuple[float, ...]) -> list[float]:

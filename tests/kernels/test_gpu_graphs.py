@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(tmp_path_factory.mktemp("llama"), num_hidden_layers=2)
 
 
-@pytest.fixture(autouse=True)
-def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is packed for oneDNN; one thread, since these products are tiny."""
-    monkeypatch.setattr("kernels.packed.pack", lambda weight, bias: None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import gguf_files, hub, memory, pairs, storage
+from kernels import hub, memory, pairs, storage
 from kernels.errors import SdError
 from kernels.pairs import Pair, load_pair, preset, presets
 from kernels.tokenizer import Tokenizer
-from tests.kernels.weights_world import Server, World, hub_files, write_gguf
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pairs")
-    write_gguf(folder / "tiny.gguf")
-    gguf_files.convert(folder / "tiny.gguf", folder / "tiny", source={"from": "tiny.gguf"})
-    return folder / "tiny"
+from tests.kernels.weights_world import Server, World, hub_files
 
 
 def edited(folder: Path, out: Path, *, vocab: dict[int, str] | None = None, rows: int = 0) -> Path:

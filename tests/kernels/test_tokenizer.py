@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels import gguf_files
 from kernels.errors import SdError
 from kernels.tokenizer import Tokenizer
-from tests.kernels.weights_world import TEMPLATE, write_gguf
+from tests.kernels.weights_world import TEMPLATE
 
 TEXTS = [
     "the cat",
@@ -24,14 +23,6 @@ TEXTS = [
     " ",
     "trailing  ",
 ]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    write_gguf(folder / "tiny.gguf")
-    gguf_files.convert(folder / "tiny.gguf", folder / "out", source={"from": "tiny.gguf"})
-    return folder / "out"
 
 
 def test_it_agrees_with_transformers_on_the_same_files(tiny: Path) -> None:

@@ -27,6 +27,7 @@ from huggingface_hub import constants
 from kernels import storage, weights, wheel
 from kernels.errors import SdError
 from kernels.wheel import WheelSource
+from tests.hosts import Quiet, listening
 
 TEMPLATE = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -159,7 +160,7 @@ class Server:
     def __post_init__(self) -> None:
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
@@ -168,18 +169,12 @@ class Server:
             def do_HEAD(self) -> None:
                 outer.answer(self, body=False)
 
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        self._running = listening(Handler)
+        self.url = f"http://127.0.0.1:{self._running.__enter__()}"
 
     def close(self) -> None:
         self.release.set()
-        self._http.shutdown()
-        self._http.server_close()
+        self._running.__exit__(None, None, None)
 
     def answer(self, request: http.server.BaseHTTPRequestHandler, *, body: bool) -> None:
         path = urlsplit(request.path).path
