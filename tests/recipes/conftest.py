@@ -7,27 +7,27 @@ names that in SD_RECIPES.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import (  # noqa: F401 - fixtures and hooks
-    FAILED,
-    SCREENSHOTS,
     browser,
+    leave,
     pytest_runtest_makereport,
 )
 from tests.browser.harness import ROOT, Watch
+from tests.hosts import QuietFiles, files
 
 DOCS = ROOT / "docs" / "embedding.md"
 FENCE = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^(`{3,})(\w+)\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
@@ -86,6 +86,29 @@ def run(words: list[str], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+@contextmanager
+def started(words: list[str], folder: Path, url: str, **environment: str) -> Iterator[None]:
+    """Run a server until the end, with its log in `folder`/log, from when `url` answers."""
+    log = folder / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            words, cwd=folder, env=os.environ | environment, stdout=output, stderr=output
+        )
+    until = time.monotonic() + PATIENCE
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=PATIENCE).close()
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < until, log.read_text()
+                time.sleep(0.2)
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
 @pytest.fixture(scope="session")
 def tools() -> Path:
     """The programs that `make recipes` installs; skips without them."""
@@ -106,8 +129,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Says nothing of what it serves, and has an icon, which browsers ask for."""
+class Site(QuietFiles):
+    """Has an icon, which browsers ask for: some generators make none."""
 
     def do_GET(self) -> None:
         """Answer."""
@@ -117,27 +140,12 @@ class Quiet(SimpleHTTPRequestHandler):
         else:
             super().do_GET()
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Path], str]]:
     """``serve(folder)``: the address of a static server for it."""
-    servers = []
-
-    def start(folder: Path) -> str:
-        server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
-        )
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as running:
+        yield lambda folder: f"http://127.0.0.1:{running.enter_context(files(folder, Site))}"
 
 
 @pytest.fixture
@@ -158,16 +166,7 @@ def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable
         return page
 
     yield open_
-    if request.node.stash.get(FAILED, False):
-        SCREENSHOTS.mkdir(exist_ok=True)
-        name = re.sub(r"[^\w-]+", "-", request.node.name)
-        for number, watch in enumerate(watches):
-            watch.page.screenshot(path=SCREENSHOTS / f"failed-{name}-{number}.png")
-            print("\n".join(watch.seen))
-    problems = [text for watch in watches for text in watch.problems()]
-    for watch in watches:
-        watch.page.context.close()
-    assert problems == []
+    leave(watches, request)
 
 
 def stands_right(page: Page, selector: str) -> None:

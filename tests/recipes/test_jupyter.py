@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from playwright.sync_api import Page, TimeoutError, expect
 
 import figures
 from tests.browser.harness import free_port
-from tests.recipes.conftest import PATIENCE, stands_right
+from tests.recipes.conftest import stands_right, started
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -47,35 +44,17 @@ def jupyter(
     """A Jupyter server on this machine: its address, and its folder."""
     folder = tmp_path_factory.mktemp("notebooks")
     port = free_port()
-    log = folder.parent / "jupyter.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [
-                str(tools / "jupyter-lab"),
-                "--no-browser",
-                "--allow-root",
-                f"--port={port}",
-                "--IdentityProvider.token=",
-                f"--ServerApp.root_dir={folder}",
-            ],
-            env=os.environ | {"JUPYTER_PATH": str(kernel), "HOME": str(folder.parent)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    url = f"http://localhost:{port}"
-    until = time.monotonic() + PATIENCE
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/api", timeout=PATIENCE).close()
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < until, log.read_text()
-                time.sleep(0.3)
+    words = [
+        str(tools / "jupyter-lab"),
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        "--IdentityProvider.token=",
+        f"--ServerApp.root_dir={folder}",
+    ]
+    url, home = f"http://localhost:{port}", tmp_path_factory.mktemp("home")
+    with started(words, home, f"{url}/api", JUPYTER_PATH=str(kernel), HOME=str(home)):
         yield url, folder
-    finally:
-        server.terminate()
-        server.wait()
 
 
 @pytest.mark.parametrize("place", PLACES)

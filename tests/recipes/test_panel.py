@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 import figures
 from tests.browser.harness import ROOT, free_port
-from tests.recipes.conftest import PATIENCE, Recipe, stands_right
+from tests.recipes.conftest import Recipe, stands_right, started
 
 pytestmark = pytest.mark.browser
 
@@ -25,29 +21,10 @@ def app(tmp_path: Path) -> Iterator[str]:
     """The recipe's app on a server of its own; its address."""
     Recipe("Panel").cook(tmp_path)
     port = free_port()
-    with (tmp_path / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "panel", "serve", "app.py", "--port", str(port)],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    until = time.monotonic() + PATIENCE
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"http://localhost:{port}/app", timeout=PATIENCE).close()
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < until, (
-                    tmp_path / "log"
-                ).read_text()
-                time.sleep(0.2)
-        yield f"http://localhost:{port}/app"
-    finally:
-        server.terminate()
-        server.wait()
+    words = [sys.executable, "-m", "panel", "serve", "app.py", "--port", str(port)]
+    url = f"http://localhost:{port}/app"
+    with started(words, tmp_path, url, PYTHONPATH=str(ROOT)):
+        yield url
 
 
 def test_object_and_figure_follow_each_other(app: str, visit: Callable[..., Page]) -> None:
