@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from figures.branch import model
 from figures.branch.figure import Branch
@@ -194,7 +195,7 @@ def test_bet_puzzle_and_a_bad_link(open_page: OpenPage) -> None:
     figure.get_by_role("button", name="Not at all").click()
     answer = figure.get_by_role("button", name="By the rollback alone")
     assert answer.get_attribute("data-verdict") == "right"
-    assert "idle" in figure.locator(".sd-bet-why").inner_text()
+    expect(figure.locator(".sd-bet-why")).to_have_text(Branch.words("en")["bet.why"])
 
     solved = figure.locator(".sd-solved")
     figure.get_by_role("button", name="Puzzle").click()
