@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.errors import SdError
@@ -112,7 +112,7 @@ class Limits:
         if not checked.prompt.strip():
             raise SdError("empty_prompt", "The prompt is empty: write at least one word.")
         if checked.length > self.length:
-            checked = Settings.from_dict(checked.as_dict() | {"length": self.length})
+            checked = replace(checked, length=self.length)
         return checked
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from app.sources import Source, source
 from kernels.errors import SdError
 from kernels.machine import Contention
-from kernels.settings import ADAPTIVE, Settings
+from kernels.settings import Settings, whole_or_adaptive
 from kernels.trace import Trace
 from kernels.trace_check import LANES
 
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     settings = Settings(
         options.prompt,
         chat=not options.no_chat,
-        m=options.m if options.m == ADAPTIVE else int(options.m),
+        m=options.m,
         temperature=options.temperature,
         seed=options.seed,
         length=options.length,
@@ -139,7 +139,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--prompt", required=True)
     parser.add_argument("--no-chat", action="store_true", help="continue the prompt")
-    parser.add_argument("--m", default="4", help="drafted tokens a round; servers have their own")
+    parser.add_argument(
+        "--m",
+        type=whole_or_adaptive,
+        default=Settings.m,
+        help="drafted tokens a round; servers have their own",
+    )
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=96, help="new tokens at most")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from kernels import machine
 from kernels.prompts import LEVELS, Prompt, prompts
 from kernels.race import Lane, encode_prompt, plain_lane, speculative_lane
-from kernels.settings import ADAPTIVE, Settings
+from kernels.settings import Settings, whole_or_adaptive
 from kernels.summary import LaneLog, summarize
 
 if TYPE_CHECKING:
@@ -234,10 +234,6 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _length(text: str) -> int | str:
-    return text if text == ADAPTIVE else int(text)
-
-
 def _names(text: str) -> tuple[str, ...]:
     from kernels.peer_servers import SERVERS
 
@@ -256,7 +252,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pair", default="embedded", help="a preset pair of models")
     parser.add_argument("--target", help="path or Hugging Face id of the large model")
     parser.add_argument("--draft", help='path or id of the small model, or "none"')
-    parser.add_argument("--m", type=_length, default=4, help='1 to 16, or "adaptive"')
+    parser.add_argument(
+        "--m", type=whole_or_adaptive, default=Settings.m, help='1 to 16, or "adaptive"'
+    )
     parser.add_argument("--length", type=int, default=96, help="new tokens a prompt")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each lane and prompt")
     parser.add_argument("--every", type=int, default=1, help="take every n-th prompt only")

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from kernels.settings import ADAPTIVE, DRAFTERS, Settings
+from kernels.settings import DRAFTERS, Settings, whole_or_adaptive
 from kernels.trace import Trace
 
 DEFAULT_PROMPT = "List five fruits and say in one sentence what each tastes like."
@@ -227,7 +227,10 @@ def _parser() -> argparse.ArgumentParser:
         "--no-chat", action="store_true", help="continue the prompt, without chat template"
     )
     parser.add_argument(
-        "--m", type=_length, default=4, help='drafted tokens a round, 1 to 16, or "adaptive"'
+        "--m",
+        type=whole_or_adaptive,
+        default=Settings.m,
+        help='drafted tokens a round, 1 to 16, or "adaptive"',
     )
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-k", type=int, default=0, help="0 keeps all tokens")
@@ -248,7 +251,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chrome", type=Path, help="write it for ui.perfetto.dev as well")
     parser.add_argument("--json", action="store_true", help="print the statistics as one line")
     return parser
-
-
-def _length(text: str) -> int | str:
-    return text if text == ADAPTIVE else int(text)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kernels.errors import SdError
 
 DRAFTERS = ("both", "model", "lookup")
-ADAPTIVE = "adaptive"
+ADAPTIVE: Literal["adaptive"] = "adaptive"
 
 #: Inclusive bounds of the numeric settings. A seed fits a JavaScript number exactly.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -43,6 +43,11 @@ class BadSetting(SdError):
             value=shown,
             allowed=allowed,
         )
+
+
+def whole_or_adaptive(text: str) -> int | Literal["adaptive"]:
+    """m as a command line has it; ValueError for what is neither a number nor "adaptive"."""
+    return ADAPTIVE if text == ADAPTIVE else int(text)
 
 
 @dataclass(frozen=True)

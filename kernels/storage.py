@@ -142,9 +142,10 @@ def watching(folder: Path, total: int, progress: Progress) -> Iterator[None]:
 
 def _bytes_below(folder: Path) -> int:
     size = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # moved meanwhile
-            size += path.lstat().st_size
+    for inside, _, names in os.walk(folder):  # passes over a folder that is gone meanwhile
+        for name in names:
+            with suppress(OSError):  # moved meanwhile
+                size += Path(inside, name).lstat().st_size
     return size
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernels.errors import SdError
+from kernels.settings import ADAPTIVE, BOUNDS
 
 SCHEMA = "speculative-decoding-live/trace/1"
 #: Version of the header's `source`, the account of a run whose passes were not measured.
@@ -18,7 +19,6 @@ SOURCE_VERSION = 1
 
 LANES = ("plain", "speculative")
 KINDS = ("prefill", "decode", "draft", "verify")
-ORIGINS = ("target", "drafted", "accepted", "rejected", "supplied", "bonus")
 EMITTED = frozenset({"target", "accepted", "supplied", "bonus"})
 DRAFTERS = ("model", "lookup")
 REASONS = ("end", "stop", "length", "context", "cancelled")
@@ -93,9 +93,9 @@ def _header(header: Any) -> None:
         _text(header["pair"].get(name), f"header.pair.{name}")
     settings = header["settings"]
     _text(settings.get("prompt"), "header.settings.prompt", MAX_PROMPT)
-    if settings.get("m") != "adaptive":
-        _number(settings.get("m"), "header.settings.m", 1, 16, whole=True)
-    _number(settings.get("temperature"), "header.settings.temperature", 0, 5)
+    if settings.get("m") != ADAPTIVE:
+        _number(settings.get("m"), "header.settings.m", *BOUNDS["m"], whole=True)
+    _number(settings.get("temperature"), "header.settings.temperature", *BOUNDS["temperature"])
     if "source" in header:
         _source(header["source"])
 

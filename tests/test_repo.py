@@ -174,7 +174,46 @@ def test_both_languages_have_the_same_files_and_keys() -> None:
     assert faults == []
 
 
-# Commands ---------------------------------------------------------------------------------------
+# Commands and what the documents name ------------------------------------------------------------
+
+#: Of other programs' projects, or the example of CONTRIBUTING.md: named, but not in the repository.
+ELSEWHERE = re.compile(r"\bdice\b|test_dice\.py$|\b_?index\.md$")
+TOP = ("app", "content", "figures", "kernels", "docs", "tests", "scripts")
+
+
+def documents() -> list[Path]:
+    """What is told to those who use or change this; CHANGELOG.md tells what has been."""
+    found = [path for path in files(".md") if path.parent in (ROOT, ROOT / "docs")]
+    return [path for path in found if path.name != "CHANGELOG.md"]
+
+
+def test_what_the_documents_name_exists() -> None:
+    makefile = read(ROOT / "Makefile")
+    targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"\bSD_[A-Z_]+", makefile + "".join(map(read, files(".py", ".sh")))))
+    # Those of a lane are put together.
+    lanes = ("PLAIN", "SPECULATIVE")
+    variables |= {f"SD_{lane}_{what}" for lane in lanes for what in ("EXTRA", "KEY")}
+    top = "|".join(TOP)
+    faults = []
+    for path in documents():
+        text = read(path)
+        faults += [
+            f"{name(path)}: make {target}"
+            for target in re.findall(r"(?:^|`)make ([a-z][\w-]*)", text, re.MULTILINE)
+            if target not in targets
+        ]
+        named = set(re.findall(r"\bSD_[A-Z_]+\w", text))
+        faults += [f"{name(path)}: {variable}" for variable in sorted(named - variables)]
+        for module in re.findall(rf"python -m ((?:{top})(?:\.\w+)*)", text):
+            place = ROOT.joinpath(*module.split("."))
+            if not (place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()):
+                faults.append(f"{name(path)}: python -m {module}")
+        spans = " ".join(re.findall(r"`([^`\n]+)`", text))
+        for place in re.findall(rf"(?<![\w./-])(?:{top})/[\w./-]*\w", spans):
+            if not ELSEWHERE.search(place) and not (ROOT / place).exists():
+                faults.append(f"{name(path)}: {place}")
+    assert faults == []
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

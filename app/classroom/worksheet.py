@@ -86,7 +86,9 @@ def sheet(lang: str, recording: str, *, answers: bool, base: str) -> str:
     place = Served(base)
     every = tasks(lang, recording)
     words = content.strings(lang)
-    return template("worksheet.html").render(
+    return template(
+        "worksheet.html"
+    ).render(
         lang=lang,
         html_lang=content.tag(lang),
         place=place,

@@ -96,7 +96,8 @@ export function createPanel({ f, model, store, onStart }) {
     offered = live.pairs;
     if (!offered.some((x) => x.name === model.get("pair"))) update(model, { pair: offered[0].name });
     pairs.replaceChildren(select(on, model, "pair", { label: t("control.pair"), options: offered.map((x) => [x.name, x.memory ? `${x.title} (${si(x.memory, "B", lang, 2)})` : x.title]) }));
-    if (live.limits) model.get("schema").length.max = Math.min(512, live.limits.length);
+    const { length } = model.get("schema");
+    if (live.limits) length.max = Math.min(length.max, live.limits.length);
     fillDrafters();
   }
   function fillDrafters() {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -49,9 +49,6 @@ class School:
 
     async def student(self, **hello: Any) -> tuple[Page, dict[str, Any]]:
         return await self._page(**hello)
-
-
-Wait = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture

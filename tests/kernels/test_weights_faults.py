@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -311,6 +312,24 @@ def test_killed_in_mid_download_then_started_again(real_client: None, world: Wor
     world.server.fault = "none"
     assert world.resolve().exists()
     assert world.left_over() == []
+
+
+def test_a_folder_that_goes_while_it_is_measured_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip-unpack").mkdir()
+    (tmp_path / "pip-unpack" / "part").write_bytes(b"12345")
+    (tmp_path / "model.bin").write_bytes(b"123")
+    assert storage._bytes_below(tmp_path) == 8
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("pip-unpack"):
+            shutil.rmtree(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert storage._bytes_below(tmp_path) == 3
 
 
 def test_killed_in_mid_conversion_then_started_again(world: World) -> None:
