@@ -22,7 +22,8 @@ from app.openai_source import OpenAISource
 from app.record import closed, record
 from kernels.endpoint import ServerError
 from kernels.pairs import preset
-from kernels.peer_servers import SERVERS, gguf_of, started
+from kernels.peer_servers import SERVERS, started
+from kernels.peer_weights import gguf_of
 from kernels.settings import Settings
 from kernels.trace import Trace
 from kernels.weights import resolve

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from kernels import bench, peer_servers
+from kernels import bench, peer_servers, peer_weights
 from kernels.endpoint import Endpoint
 from kernels.errors import SdError
 from kernels.prompts import Prompt
@@ -243,7 +243,7 @@ def test_quantised_weights_become_bf16_and_nothing_else_changes(tmp_path: Path) 
     from safetensors.torch import save_file
 
     write_gguf(tmp_path / "in.gguf", "Q8_0")
-    peer_servers.as_bf16(tmp_path / "in.gguf", tmp_path / "out.gguf")
+    peer_weights.as_bf16(tmp_path / "in.gguf", tmp_path / "out.gguf")
     before, after = (gguf.GGUFReader(tmp_path / f"{n}.gguf") for n in ("in", "out"))
     assert after.fields["general.name"].contents() == "tiny"
     assert after.fields["tokenizer.ggml.tokens"].contents() == ["a", "b"]
@@ -267,7 +267,7 @@ def test_quantised_weights_become_bf16_and_nothing_else_changes(tmp_path: Path) 
         "model.layers.0.mlp.down_proj.weight": values["blk.0.ffn_down.weight"],
     }
     save_file(names, folder / "model.safetensors")
-    assert peer_servers.same_weights(tmp_path / "out.gguf", folder)
+    assert peer_weights.same_weights(tmp_path / "out.gguf", folder)
     names["model.layers.0.mlp.down_proj.weight"][3, 3] += 1
     save_file(names, folder / "model.safetensors")
-    assert not peer_servers.same_weights(tmp_path / "out.gguf", folder)
+    assert not peer_weights.same_weights(tmp_path / "out.gguf", folder)
