@@ -111,7 +111,7 @@ export function render({ model, el }) {
     for (const v of logTicks(FLOOR, 1)) parts.push(s("line", { x1: L, x2: w - R, y1: y(v), y2: y(v), style: "stroke: var(--sd-line)" }), s("text", { x: L - 6, y: y(v) + 4, "text-anchor": "end", class: "lo-small" }, num(v, lang, 1)));
     for (const n of logTicks(10, DRAWS)) if (w > 480 || Math.round(Math.log10(n)) % 2 === 0) parts.push(s("line", { x1: x(n), x2: x(n), y1: BASE, y2: BASE + 4, style: "stroke: var(--sd-line-strong)" }), s("text", { x: x(n), y: BASE + 17, "text-anchor": "middle", class: "lo-small" }, num(n, lang, 7)));
     parts.push(s("text", { x: (L + w - R) / 2, y: BASE + 36, "text-anchor": "middle" }, t("axis.n")),
-      s("text", { x: L + 6, y: BASE - 8, class: "lo-small", style: "fill: var(--sd-accepted-ink)" }, t("mark.band")));
+      ...t("mark.band").split(w < 420 ? /(?<=[,，]) ?/ : /$/).map((line, i, lines) => s("text", { x: L + 6, y: BASE - 8 - 14 * (lines.length - 1 - i), class: "lo-small", style: "fill: var(--sd-accepted-ink)" }, line)));
     const path = [...store.path, ...(store.n >= 10 && store.n !== store.path.at(-1)?.[0] ? [[store.n, counts()]] : [])].filter(([, c]) => c.exact.length === now.tokens.length);
     const labels = [];
     // Chosen last, so that it lies on top. `always` and `equal` make the same draws: one line, both names.

@@ -21,7 +21,9 @@ HEIGHT = 360
 def item(words: dict[str, str]) -> dict[str, Any]:
     """Build the chart. Sources and models carry names; colours are tags that the page resolves."""
     curves = ColumnDataSource({"k": [], "read": [], "compute": [], "time": []}, name="curves")
-    marks = ColumnDataSource({"k": [], "time": [], "text": []}, name="marks")
+    marks = ColumnDataSource(
+        {"k": [], "time": [], "text": [], "side": [], "shift": []}, name="marks"
+    )
     plot = figure(
         name="plot",
         x_axis_type="log",
@@ -104,7 +106,8 @@ def item(words: dict[str, str]) -> dict[str, Any]:
         text="text",
         source=marks,
         y_offset=-10,
-        x_offset=2,
+        x_offset="shift",
+        text_align="side",
         text_font_size="12px",
         text_font={"value": font},
     )

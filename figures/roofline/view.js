@@ -145,7 +145,7 @@ export function render({ model, el }) {
     const points = measuredPoints(data, p);
     chart.get("points").data = Object.fromEntries(["k", "median", "low", "high"].map((name, i) => [name, points.map((x) => x[i])]));
     const marks = [["decode", 1], ["verify", p.m + 1], ["prefill", PREFILL]];
-    chart.get("marks").data = { k: marks.map((x) => x[1]), time: marks.map((x) => g.at(x[1]).time), text: marks.map((x) => t(`mark.${x[0]}`)) };
+    chart.get("marks").data = { k: marks.map((x) => x[1]), time: marks.map((x) => g.at(x[1]).time), text: marks.map((x) => t(`mark.${x[0]}`)), side: marks.map((x) => (x[1] > g.knee ? "right" : "left")), shift: marks.map((x) => (x[1] > g.knee ? -2 : 2)) };
     const bend = clamp(g.knee, 0.8, K_MAX * 1.25);
     chart.get("knee").location = g.knee <= K_MAX * 1.25 && g.knee >= 0.8 ? g.knee : null;
     // The names of the two limits stand where the lines are far apart.
