@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -120,17 +121,26 @@ def test_a_still_is_what_the_page_shows(
     page.locator("html[data-ready]").wait_for(state="attached")
     page.emulate_media(media="print")
     page.evaluate(AS_STILL)
-    page.wait_for_timeout(1000)
-    picture = page.locator(".sd-figure").screenshot()
-    shown = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
     png = still(figure_id, format="png", scale=1)
     drawn = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
-    assert abs(shown.shape[0] - drawn.shape[0]) <= 2
-    rows = min(shown.shape[0], drawn.shape[0])
-    # Letters may stand half a pixel beside; a box or a line of text that is missing would not.
-    differ = np.abs(shown[:rows] - drawn[:rows]).max(axis=2) > 60
-    for part in np.array_split(differ, 12):
-        assert part.mean() < 0.025, part.mean()
+
+    def worst() -> float:
+        """The largest share of a twelfth of the picture that differs; 1 for another size.
+
+        Letters may stand half a pixel beside; a box or a line of text that is missing would not.
+        """
+        picture = page.locator(".sd-figure").screenshot()
+        shown = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+        if abs(shown.shape[0] - drawn.shape[0]) > 2:
+            return 1.0
+        rows = min(shown.shape[0], drawn.shape[0])
+        differ = np.abs(shown[:rows] - drawn[:rows]).max(axis=2) > 60
+        return float(max(part.mean() for part in np.array_split(differ, 12)))
+
+    until = time.monotonic() + 15  # the page draws once more for its new width
+    while (found := worst()) >= 0.025:
+        assert time.monotonic() < until, found
+        page.wait_for_timeout(300)
 
 
 def test_another_program_draws_what_the_browser_draws() -> None:
