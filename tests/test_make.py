@@ -238,6 +238,18 @@ def test_a_named_browser_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prepare.find_chromium() == Path(sys.executable)
 
 
+def test_most_tests_drive_a_browser_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = {prepare.HEADLESS: "/bin/shell", "chromium": "/bin/chromium"}
+    monkeypatch.setattr(shutil, "which", commands.get)
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    assert prepare.find_headless() == Path("/bin/shell")
+    commands.pop(prepare.HEADLESS)
+    assert prepare.find_headless() == Path("/bin/chromium")
+    commands |= {prepare.HEADLESS: "/bin/shell", sys.executable: sys.executable}
+    monkeypatch.setenv("CHROMIUM", sys.executable)
+    assert prepare.find_headless() == Path(sys.executable), "what is named is what is driven"
+
+
 def test_missing_browser_is_said_clearly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

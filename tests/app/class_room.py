@@ -71,6 +71,8 @@ async def school(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[School]:
     for page in made.pages:
         page.connection.close()
     await asyncio.sleep(0.05)
+    for page in made.pages:
+        page.drop()
     live.stop()
     server.stop()
     await server.close_all_connections()

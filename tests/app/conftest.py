@@ -114,6 +114,8 @@ async def visit(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     live.stop()
     server.stop()
     await asyncio.sleep(0.05)
+    for page in pages:  # who has not been answered by now never will be
+        page.drop()
 
 
 async def until(condition: Any, seconds: float = 40.0) -> None:

@@ -168,7 +168,7 @@ async def test_the_proxy_compresses_caches_and_lets_the_race_through(proxied: Pr
     with pytest.raises(HTTPClientError) as refused:
         await websocket_connect(foreign)
     assert refused.value.code == 403
-    page.connection.close()
+    page.drop()
 
 
 async def test_the_article_is_there_while_the_server_is_not(proxied: Proxied) -> None:

@@ -22,7 +22,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.harness import CHROMIUM_FLAGS, ROOT, Server, Watch
-from tests.prepare import NO_BROWSER, find_chromium
+from tests.prepare import NO_BROWSER, find_chromium, find_headless
 
 # Two cores run two workers, each with a server and a browser: a page may take a while.
 expect.set_options(timeout=15_000)
@@ -133,13 +133,15 @@ def server(_server: Server, request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, one for each test module.
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """Chromium, one for each test module: without windows, but for a module that sets
+    ``WHOLE_BROWSER`` to the one that readers have.
 
     Not one for all: Playwright's event loop lives in this thread until it is stopped, and the
     asyncio tests of other modules could not run meanwhile.
     """
-    path = find_chromium()
+    whole = getattr(request.module, "WHOLE_BROWSER", False)
+    path = find_chromium() if whole else find_headless()
     if path is None:
         pytest.fail(NO_BROWSER, pytrace=False)
     with sync_playwright() as playwright:

@@ -11,12 +11,14 @@ https://www.w3.org/TR/webdriver-bidi/ and https://www.w3.org/TR/webdriver2/#acti
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -211,6 +213,7 @@ class Firefox(Engine):
     def close(self) -> None:
         with contextlib.suppress(OSError, RuntimeError, websocket.WebSocketException):
             self._ask("browser.close")
+        self.socket.shutdown()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
         self.process.kill()
@@ -367,3 +370,8 @@ def engine(name: str) -> Iterator[Engine]:
             yield started
         finally:
             started.close()
+            # The drivers' libraries leave connections to the collector, which would speak of them
+            # in the middle of somebody else's test.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                gc.collect()

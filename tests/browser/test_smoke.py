@@ -9,6 +9,8 @@ import content
 import figures
 from tests.browser.conftest import OpenPage
 
+WHOLE_BROWSER = True  # as readers have it
+
 
 @pytest.mark.parametrize("lang", content.LANGUAGES)
 def test_the_article_opens(open_page: OpenPage, shot, lang: str) -> None:
