@@ -94,6 +94,10 @@ def origin(number: Number, words: dict[str, str]) -> str:
     return number.source or words[f"ui.origin_{number.origin}"]
 
 
+#: What never begins a line, in either language.
+CLOSING = "，。；：、！？）」』”’》,.;:!?)"
+
+
 def math(latex: str, *, display: bool) -> str:
     """LaTeX → MathML.
 
@@ -200,7 +204,10 @@ def _children(env: Any, block: Token, children: Sequence[Token]) -> Iterator[Tok
     closing: list[tuple[str, Token | None]] = []
     for i, token in enumerate(children):
         if token.type == "math_inline":
-            token.meta = {"markup": _convert(env, block, token.content, display=False)}
+            token.meta = {
+                "markup": _convert(env, block, token.content, display=False),
+                "after": _closing_mark(children, i + 1),
+            }
         elif token.type == "citation":
             token.content = _cite(env, block, token.meta["keys"])
         elif token.type == "link_open":
@@ -296,8 +303,19 @@ def _convert(env: Any, block: Token, latex: str, *, display: bool) -> str:
         raise _fail(env, block, str(error)) from None
 
 
+def _closing_mark(children: Sequence[Token], i: int) -> str:
+    """Take the punctuation off the front of token `i`, if that is text: it stays with the formula
+    before it, after which a browser would break the line."""
+    if i == len(children) or children[i].type != "text":
+        return ""
+    text = children[i].content
+    children[i].content = text.lstrip(CLOSING)
+    return text[: len(text) - len(children[i].content)]
+
+
 def _render_math(self: Any, tokens: Sequence[Token], i: int, options: Any, env: Any) -> str:
-    return f'<span class="sd-math">{tokens[i].meta["markup"]}</span>'
+    after = escape(tokens[i].meta["after"])
+    return f'<span class="sd-math">{tokens[i].meta["markup"]}{after}</span>'
 
 
 def _render_equation(self: Any, tokens: Sequence[Token], i: int, options: Any, env: Any) -> str:

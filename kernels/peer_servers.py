@@ -126,12 +126,12 @@ def _one(
         with started(name, options.engines, speculative, model, int(options.m), make) as server:
             endpoint = Endpoint(lane, server.url, probabilities=False)
             version = asyncio.run(_version(endpoint))
-            for number, prompt in enumerate(chosen):
+            for prompt in chosen:
                 settings = Settings(prompt.text, length=options.length, m=options.m)
-                if number == 0:
-                    asyncio.run(timed(endpoint, replace(settings, length=SHORTEST)))  # warm it up
                 with server.stopped():
                     text = _ours(pair, settings, lane, tally)
+                # Who has stood still gets a few tokens to come to speed again.
+                asyncio.run(timed(endpoint, replace(settings, length=SHORTEST)))
                 theirs = asyncio.run(timed(endpoint, settings))
                 if theirs.tokens >= SHORTEST:
                     tally.seconds.setdefault("theirs", []).append(theirs.seconds_a_token)
