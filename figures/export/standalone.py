@@ -94,7 +94,7 @@ def standalone(
     words = figure.words(lang)
     boot = {
         "lang": lang,
-        "strings": {k: v for k, v in words.items() if k.startswith("ui.")},
+        "strings": _said(words, scripts[-1]),
         "figure": spec,
         **({} if still is None else {"still": dict(still)}),
     }
@@ -109,6 +109,17 @@ def standalone(
         inline_styles=bool(spec.get("chart")),
         sources=sources,
     )
+
+
+def _said(words: Mapping[str, str], script: str) -> dict[str, str]:
+    """Return the words of the interface that a script asks for: by a whole key, or by the beginning
+    of one that it completes (`ui.badge_${kind}`)."""
+    beginnings = tuple(re.findall(r"`(ui\.\w+_)\$\{", script))
+    return {
+        key: text
+        for key, text in words.items()
+        if key.startswith("ui.") and (key in script or key.startswith(beginnings))
+    }
 
 
 def library_name() -> str:
