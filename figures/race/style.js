@@ -126,5 +126,5 @@ export const STYLE = `
   .rc-lanename { width: 100%; }
   .rc-judged th, .rc-judged td { padding-right: 10px; }
 }
-@media print { .rc-choice, .rc-play, .rc-detail { display: none; } .rc-text { max-height: none; } }
+@media print { .rc-choice, .rc-play, .rc-detail { display: none; } .rc-text { max-height: none; min-height: 0 !important; } }
 `;
