@@ -87,14 +87,14 @@ export const STYLE = `
 .rc-play { display: flex; flex-wrap: wrap; gap: 0 var(--sd-4); align-items: center; }
 .rc-play .sd-transport { flex: 1 1 30em; }
 
-.rc-detail { align-self: start; border: 1px solid var(--sd-line); border-radius: var(--sd-radius); padding: var(--sd-2) var(--sd-3); margin: 0; min-height: calc(7em + (var(--rc-rows, 5) + 1) * 26px); }
+.rc-detail { align-self: start; border: 1px solid var(--sd-line); border-radius: var(--sd-radius); padding: var(--sd-2) var(--sd-3); margin: 0; min-height: calc(7em + (var(--rc-rows, 5) + 1) * 1.625rem); }
 .rc-detail[data-empty="true"] { color: var(--sd-ink-3); }
 .rc-detailbar { display: flex; gap: var(--sd-3); align-items: center; min-height: 32px; }
 .rc-detailhead { display: flex; flex-wrap: wrap; gap: 0 var(--sd-3); flex: 1; font-size: var(--sd-size-s); color: var(--sd-ink-2); font-variant-numeric: tabular-nums; }
 .rc-detailhead b { color: var(--sd-ink); }
 .rc-detailsay { max-width: 78ch; }
 .rc-detailsay:empty { display: none; }
-.rc-detail .sd-tablewrap { max-height: calc((var(--rc-rows, 5) + 1) * 27px); }
+.rc-detail .sd-tablewrap { max-height: calc((var(--rc-rows, 5) + 1) * 1.6875rem); }
 .rc-judged th, .rc-judged td { padding: 3px 12px 3px 0; white-space: nowrap; }
 .rc-judged tr[data-origin="not_judged"] { color: var(--sd-ink-3); }
 
