@@ -46,6 +46,9 @@ MARKS = frozenset(
 )
 """Colour tokens with a meaning, the same names as in the style sheet."""
 
+CLOSING = "，。；：、！？）」』”’》,.;:!?)"
+"""What never begins a line, in either language."""
+
 _HEADING_ID = re.compile(r"\s*\{#([a-z0-9-]+)\}\s*$")
 _FIGURE = re.compile(r"\{\{\s*figure:\s*([a-z0-9-]+)\s*\}\}")
 _CITATION = re.compile(r"\[(@[a-z0-9]+(?:\s*;\s*@[a-z0-9]+)*)\]")
@@ -92,10 +95,6 @@ def origin(number: Number, words: dict[str, str]) -> str:
     if number.formula:
         return f"= {number.formula}"
     return number.source or words[f"ui.origin_{number.origin}"]
-
-
-#: What never begins a line, in either language.
-CLOSING = "，。；：、！？）」』”’》,.;:!?)"
 
 
 def math(latex: str, *, display: bool) -> str:

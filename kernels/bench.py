@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         if options.peers:
             from kernels import peer_servers
 
-            result |= peer_servers.compare(pair, options, chosen, _say, contention=contention)
+            result |= peer_servers.compare(pair, options, chosen, _say, contention)
     result["contaminated"] = contention.contaminated
     result |= {"others_share": contention.others, "stolen_share": contention.stolen}
     print(json.dumps(rounded(result)))

@@ -82,8 +82,8 @@ def compare(
     options: argparse.Namespace,
     chosen: Sequence[Prompt],
     say: Callable[[str], None],
+    contention: Contention,
     make: Make | None = None,
-    contention: Contention | None = None,
 ) -> dict[str, Any]:
     """Time the servers that `options.peers` names; their entry of the JSON line, by name.
 
@@ -103,7 +103,7 @@ def compare(
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 model, note = gguf_of(options, target, folder)
             found[name] = note | _one(
-                pair, options, name, model, chosen, say, make or command, contention or Contention()
+                pair, options, name, model, chosen, say, contention, make or command
             )
     return {"servers": found}
 
@@ -115,8 +115,8 @@ def _one(
     model: Path,
     chosen: Sequence[Prompt],
     say: Callable[[str], None],
-    make: Make,
     contention: Contention,
+    make: Make,
 ) -> dict[str, Any]:
     tallies = {}
     version = ""

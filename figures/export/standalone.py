@@ -90,11 +90,12 @@ def standalone(
     start = JOINED if joined else START if still is None else STILL
     if joined:
         spec["embedUrl"] = None
-    scripts.append(bundle([view(figure_id), start]))
+    script = bundle([view(figure_id), start])
+    scripts.append(script)
     words = figure.words(lang)
     boot = {
         "lang": lang,
-        "strings": _said(words, scripts[-1]),
+        "strings": _said(words, script),
         "figure": spec,
         **({} if still is None else {"still": dict(still)}),
     }

@@ -2,8 +2,8 @@
 
 Each figure's page is opened at 1440 pixels; in every animation frame a slider moves one step, and
 the times between frames are kept. A figure without a slider (`lossless`) does its longest work
-instead, from a press of its main button on: a million draws. One JSON line a figure with the median and the 95th percentile in
-milliseconds, and a last one with the worst of both. A display of 60 Hz gives 16.7.
+instead, from a press of its main button on: a million draws. One JSON line a figure with the median
+and the 95th percentile in milliseconds, and a last one with the worst of both. A display of 60 Hz gives 16.7.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ FRAMES = 240
 DRAG = """([id, frames]) => new Promise((done) => {
   const root = document.querySelector(`#sd-${id}`);
   const slider = [...root.querySelectorAll('[data-control] input[type=range], .sd-transport input[type=range]')].find(e => e.checkVisibility());
-  if (!slider) [...root.querySelectorAll('button.sd-primary')].find(e => e.checkVisibility()).click();
-  const low = Number(slider?.min), high = Number(slider?.max), step = Number(slider?.step) || (high - low) / 100;
-  const steps = Math.max(1, Math.round((high - low) / step));
+  let move = () => {};
+  if (slider) {
+    const low = Number(slider.min), high = Number(slider.max), step = Number(slider.step) || (high - low) / 100;
+    const steps = Math.max(1, Math.round((high - low) / step));
+    move = (i) => {
+      const at = i % (2 * steps);
+      slider.value = low + step * (at <= steps ? at : 2 * steps - at);
+      slider.dispatchEvent(new Event('input', { bubbles: true }));
+    };
+  } else [...root.querySelectorAll('button.sd-primary')].find(e => e.checkVisibility()).click();
   const gaps = [];
   let last = 0, i = 0;
   const frame = (now) => {
     if (last) gaps.push(now - last);
     last = now;
     if (gaps.length >= frames) return done(gaps);
-    if (slider) {
-      const at = i++ % (2 * steps);
-      slider.value = low + step * (at <= steps ? at : 2 * steps - at);
-      slider.dispatchEvent(new Event('input', { bubbles: true }));
-    }
+    move(i++);
     requestAnimationFrame(frame);
   };
   requestAnimationFrame(frame);

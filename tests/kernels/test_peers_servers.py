@@ -18,6 +18,7 @@ import pytest
 from kernels import bench, peer_servers, peer_weights
 from kernels.endpoint import Endpoint
 from kernels.errors import SdError
+from kernels.machine import Contention
 from kernels.prompts import Prompt
 from kernels.race import encode_prompt, plain_lane
 from kernels.settings import Settings
@@ -104,7 +105,9 @@ def test_a_peer_is_timed_beside_ours_and_leaves_nothing_behind(
     )
     said: list[str] = []
     any_pair: Any = pair
-    found = peer_servers.compare(any_pair, options, PROMPTS, said.append, make)["servers"]["vllm"]
+    found = peer_servers.compare(any_pair, options, PROMPTS, said.append, Contention(), make)[
+        "servers"
+    ]["vllm"]
     json.dumps(bench.rounded(found), allow_nan=False)
     assert found["version"] == "vLLM 0.32.0"
     assert found["prompts"] == 2
