@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Frame, Locator, Page, expect
 import content
 import figures
 from tests.browser.axe import report, violations
-from tests.browser.conftest import OpenPage
-from tests.browser.harness import Server, Watch
+from tests.browser.conftest import OpenPage, leave
+from tests.browser.harness import Server, Watch, server_without_weights
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("present")]
 KEY = "for this test alone"
@@ -25,16 +25,7 @@ LINES = """
 """
 
 
-@pytest.fixture(scope="module")
-def class_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(
-        tmp_path_factory.mktemp("class") / "log.txt",
-        SD_SOURCE="tests.app.fake_source:FakeSource",
-        SD_TEACHER_KEY=KEY,
-        FAKE_PASS_MS="8",
-    )
-    yield running
-    running.stop()
+class_server = server_without_weights(SD_TEACHER_KEY=KEY, FAKE_PASS_MS="8")
 
 
 @pytest.fixture
@@ -79,10 +70,7 @@ def sit(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Ite
         return page
 
     yield open_
-    problems = [problem for watch in watches for problem in watch.problems()]
-    for watch in watches:
-        watch.page.context.close()
-    assert problems == []
+    leave(watches, request)
 
 
 Teach = Callable[..., tuple[Page, Frame]]
